@@ -33,6 +33,9 @@ pub fn of(status: &Value) -> String {
         rows.push(row("-", spare, None));
     }
     align(&rows, &mut shown);
+    if status["moves"].as_array().is_some_and(|moves| !moves.is_empty()) {
+        shown.push_str(&of_moves(status));
+    }
     for shard in status["shards"].as_array().into_iter().flatten() {
         let ranges = shard["slots"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ranges: Vec<String> = ranges.iter().map(|range| format!("{}-{}", range[0], range[1])).collect();
@@ -41,6 +44,38 @@ pub fn of(status: &Value) -> String {
         let _ = writeln!(shown, "shard {number}  epoch {epoch}  {count} slots  {}{begun}", ranges.join(" "));
     }
     shown
+}
+
+/// The moves, each with how far it is.
+#[must_use]
+pub fn of_moves(status: &Value) -> String {
+    let head = ["move", "from", "to", "slots", "stage", "attempt", "keys", "bytes", "behind"];
+    let mut rows = vec![head.map(str::to_owned)];
+    let mut reasons = String::new();
+    for one in status["moves"].as_array().into_iter().flatten() {
+        let figure = |name: &str| match &one["figures"][name] {
+            Value::Null => "-".to_owned(),
+            value => value.to_string(),
+        };
+        let number = |name: &str| one[name].to_string();
+        let keys = match one["figures"]["of"].as_u64() {
+            Some(of) => format!("{} of {of}", figure("keys")),
+            None => figure("keys"),
+        };
+        let stage = one["stage"].as_str().unwrap_or("-").to_owned();
+        if let Some(reason) = one["reason"].as_str() {
+            let _ = writeln!(reasons, "move {} has failed: {reason}", one["move"]);
+        }
+        let (bytes, behind) = (figure("bytes"), figure("behind"));
+        let [id, from, to] = ["move", "from", "to"].map(number);
+        rows.push([id, from, to, number("slot_count"), stage, number("attempt"), keys, bytes, behind]);
+    }
+    if rows.len() == 1 {
+        return "no slots are on their way\n".to_owned();
+    }
+    let mut shown = String::new();
+    align(&rows, &mut shown);
+    shown + &reasons
 }
 
 fn row(shard: &str, server: &Value, end: Option<u64>) -> [String; 9] {

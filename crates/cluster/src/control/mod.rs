@@ -7,18 +7,23 @@
 //! 3. All that it needs to know lies in the store, except who was heard of late. A leader that has just begun takes everybody for heard.
 
 mod election;
+mod moves;
 mod orders;
 mod plan;
+mod rebalance;
 mod status;
 #[cfg(test)]
 mod tests;
 pub mod view;
 
+pub use moves::{Epochs, Request, Shift, Word};
 pub use orders::{Force, Order};
+pub use rebalance::Measure;
 pub use view::{Leader, Policy, Standing, View, key};
 
 use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
 use election::Election;
+use moves::Moves;
 use orders::Orders;
 use plan::Work;
 use replication::insync::Moment;
@@ -98,6 +103,8 @@ pub enum Event {
     },
     /// An operator wants something.
     Wants(Ticket, Order),
+    /// Something is said of moves.
+    Asks(Ticket, Request),
     /// What became of [`Action::Promote`]: a sentence if the server refuses.
     Promoted(Ticket, Result<(), String>),
 }
@@ -152,6 +159,7 @@ pub struct Control {
     waiting: BTreeMap<ServerId, Moment>,
     joining: Vec<Joining>,
     orders: Orders,
+    moves: Moves,
     actions: Vec<Action>,
 }
 
@@ -169,6 +177,7 @@ impl Control {
             waiting: BTreeMap::new(),
             joining: Vec::new(),
             orders: Orders::default(),
+            moves: Moves::default(),
             actions: Vec::new(),
         }
     }
@@ -203,6 +212,7 @@ impl Control {
                 }
             }
             Event::Wants(ticket, order) => self.wants(ticket, order, now),
+            Event::Asks(ticket, request) => self.asks_of_moves(ticket, request, now),
             Event::Promoted(ticket, result) => self.promoted(ticket, result, now),
         }
         self.go_on(now);
@@ -341,7 +351,8 @@ impl Control {
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }
-        for ticket in self.orders.give_up() {
+        let given_up = self.orders.give_up().into_iter().chain(self.moves.give_up());
+        for ticket in given_up.collect::<Vec<_>>() {
             self.refuse_to_lead(ticket);
         }
     }

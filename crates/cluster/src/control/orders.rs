@@ -300,6 +300,9 @@ fn set(policy: Policy, name: &str, value: &str) -> Result<Policy, String> {
             _ => Err("there are not so many numbers of shards".to_owned()),
         },
         "replace-after" => Ok(Policy { replace_after: Duration::from_millis(number()?), ..policy }),
-        _ => Err(format!("there is no setting '{name}': copies, shards, replace-after (milliseconds)")),
+        "move-rate" => Ok(Policy { move_rate: number()?, ..policy }),
+        _ => Err(format!(
+            "there is no setting '{name}': copies, shards, replace-after (milliseconds), move-rate (bytes a second)"
+        )),
     }
 }

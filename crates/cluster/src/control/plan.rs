@@ -1,5 +1,6 @@
 //! What the leader changes next: one transaction of all that is due.
 
+use super::moves::Followed;
 use super::orders::Done;
 use super::view::{Standing, View, key};
 use super::{Control, IDLE, Joining, RETRY, SETTLING, Ticket, shard_of};
@@ -27,24 +28,26 @@ pub struct Then {
     joined: Vec<Joining>,
     /// Orders that are carried out.
     orders: Vec<(Ticket, Done)>,
-    notes: Vec<String>,
+    /// What was said of moves.
+    pub moves: Vec<Followed>,
+    pub notes: Vec<String>,
 }
 
 /// A change in the making, and what the store will hold after it.
-struct Draft {
-    after: View,
+pub struct Draft {
+    pub after: View,
     prefix: String,
-    compares: BTreeMap<String, Revision>,
+    pub compares: BTreeMap<String, Revision>,
     writes: BTreeMap<String, Option<(String, Option<LeaseId>)>>,
-    then: Then,
+    pub then: Then,
 }
 
 impl Draft {
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.writes.len() >= WRITES_MAX
     }
 
-    fn write(&mut self, key: String, value: Option<String>, lease: Option<LeaseId>) {
+    pub fn write(&mut self, key: String, value: Option<String>, lease: Option<LeaseId>) {
         self.compares.entry(key.clone()).or_insert(self.after.revision_of(&key));
         self.writes.insert(key, value.map(|value| (value, lease)));
     }
@@ -128,6 +131,8 @@ impl Control {
             draft.write(key::POLICY.to_owned(), Some(self.options.policy.to_line()), None);
             draft.after.policy = Some(self.options.policy);
         }
+        // Clients wait for slots that switch.
+        self.plan_moves(draft, now);
         while !self.joining.is_empty() && !draft.is_full() {
             let joining = self.joining.remove(0);
             // It may have been removed while it waited for this.
@@ -270,6 +275,7 @@ impl Control {
                     self.answer(joined.ticket, Ok(format!("id {cluster}")));
                 }
                 self.conclude(then.orders);
+                self.follow_requests(then.moves);
                 let is_seen = self.view.as_ref().is_some_and(|view| view.revision >= revision);
                 self.work = (!is_seen).then_some(Work::Done(revision));
             }
@@ -277,6 +283,7 @@ impl Control {
                 // What it was about is thought of anew, by what is known then.
                 self.not_before = now.plus(RETRY);
                 self.joining.extend(then.joined);
+                self.ask_again(then.moves);
                 for (ticket, done) in then.orders {
                     self.orders.put_back(ticket, done);
                 }

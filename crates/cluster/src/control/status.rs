@@ -5,7 +5,7 @@ use super::view::{Standing, View};
 use super::{Control, SILENT};
 use replication::insync::Moment;
 use serde_json::{Value, json};
-use topology::{Server, ServerId};
+use topology::{Move, Server, ServerId, Stage};
 
 impl Control {
     /// How all stands, as this config server knows it.
@@ -49,10 +49,12 @@ impl Control {
                 "copies": policy.copies,
                 "shards": policy.shards,
                 "replace_after_ms": u64::try_from(policy.replace_after.as_millis()).unwrap_or(u64::MAX),
+                "move_rate": policy.move_rate,
             })),
             "slots_covered": view.slots.count(),
             "serves": self.serves(now),
             "shards": shards,
+            "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
             "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),
         })
     }
@@ -74,14 +76,6 @@ impl Control {
 
     fn server(&self, server: &Server, now: Moment) -> Value {
         let figures = self.heard().get(&server.id).map_or("", |heard| heard.figures.as_str());
-        let figures: serde_json::Map<String, Value> = figures
-            .split(' ')
-            .filter_map(|word| word.split_once('='))
-            .map(|(name, value)| {
-                let value = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
-                (name.to_owned(), value)
-            })
-            .collect();
         json!({
             "id": server.id.to_string(),
             "host": server.host,
@@ -91,7 +85,27 @@ impl Control {
             "edition": server.edition.name(),
             "lives": self.lives(server.id, now),
             "silent_ms": self.silent_ms(server.id, now),
-            "figures": figures,
+            "figures": shown(figures),
+        })
+    }
+
+    fn moving(&self, one: &Move) -> Value {
+        let (stage, reason) = match &one.stage {
+            Stage::Waiting => ("waiting", None),
+            Stage::Copying => ("copying", None),
+            Stage::Switching => ("switching", None),
+            Stage::Failed(reason) => ("failed", Some(reason)),
+        };
+        json!({
+            "move": one.id,
+            "from": one.from.0,
+            "to": one.to.0,
+            "attempt": one.attempt,
+            "stage": stage,
+            "reason": reason,
+            "slots": one.slots.iter().map(|range| json!([range.first, range.last])).collect::<Vec<_>>(),
+            "slot_count": one.count(),
+            "figures": shown(self.moves().progress(one)),
         })
     }
 
@@ -101,4 +115,11 @@ impl Control {
         let silence = now.since(heard.at);
         (silence >= SILENT).then(|| u64::try_from(silence.as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// `key=value` words, numbers as such.
+fn shown(figures: &str) -> serde_json::Map<String, Value> {
+    let words = figures.split(' ').filter_map(|word| word.split_once('='));
+    let value = |text: &str| text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
+    words.map(|(name, text)| (name.to_owned(), value(text))).collect()
 }

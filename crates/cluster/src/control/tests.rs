@@ -124,7 +124,7 @@ struct World {
 }
 
 fn policy(shards: u16) -> Policy {
-    Policy { copies: 2, shards, replace_after: Duration::from_secs(20) }
+    Policy { copies: 2, shards, replace_after: Duration::from_secs(20), move_rate: 0 }
 }
 
 impl World {

@@ -4,7 +4,7 @@ use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use topology::{Place, Server, ServerId, Shard, ShardId, SlotMap, Topology};
+use topology::{Move, Place, Server, ServerId, Shard, ShardId, SlotMap, Topology};
 
 /// Names of keys, behind the cluster's prefix.
 pub mod key {
@@ -18,6 +18,8 @@ pub mod key {
     pub const POLICY: &str = "policy";
     /// Who has which slots.
     pub const SLOTS: &str = "slots";
+    /// The number of the last move.
+    pub const LAST_MOVE: &str = "last-move";
 
     /// A server's record.
     #[must_use]
@@ -37,6 +39,12 @@ pub mod key {
         format!("shards/{id}")
     }
 
+    /// Slots on their way.
+    #[must_use]
+    pub fn moving(id: u64) -> String {
+        format!("moves/{id}")
+    }
+
     /// The highest number that a server ever had in a shard.
     #[must_use]
     pub fn number(id: ShardId) -> String {
@@ -53,24 +61,29 @@ pub struct Policy {
     pub shards: u16,
     /// How long a server may be away before a spare takes its place.
     pub replace_after: Duration,
+    /// Bytes that a move takes in a second; 0: as many as it can.
+    pub move_rate: u64,
 }
 
 impl Policy {
     /// As a line.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let Policy { copies, shards, replace_after } = self;
-        format!("policy copies={copies} shards={shards} replace-after={}", replace_after.as_millis())
+        let Policy { copies, shards, replace_after, move_rate } = self;
+        let replace_after = replace_after.as_millis();
+        format!("policy copies={copies} shards={shards} replace-after={replace_after} move-rate={move_rate}")
     }
 
-    /// From a line; None: it is none.
+    /// From a line; None: it is none. What was written before there were moves says nothing of them.
     #[must_use]
     pub fn from_line(line: &str) -> Option<Policy> {
         let mut words = line.split(' ');
         (words.next() == Some("policy")).then_some(())?;
         let mut read = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok();
         let (copies, shards, replace_after) = (read("copies")?, read("shards")?, read("replace-after")?);
+        let move_rate = read("move-rate").unwrap_or(0);
         Some(Policy {
+            move_rate,
             copies: u32::try_from(copies).ok().filter(|copies| *copies > 0)?,
             shards: u16::try_from(shards).ok().filter(|shards| *shards < ShardId::END.0)?,
             replace_after: Duration::from_millis(replace_after),
@@ -179,6 +192,10 @@ pub struct View {
     pub numbers: BTreeMap<ShardId, u32>,
     /// Who has which slots.
     pub slots: SlotMap,
+    /// Slots on their way, and those that did not come there.
+    pub moves: BTreeMap<u64, Move>,
+    /// The number of the last move.
+    pub last_move: u64,
     /// Who leads.
     pub leader: Option<Leader>,
     /// Settings.
@@ -212,7 +229,7 @@ impl View {
                 senseless.push(key.to_owned());
             }
             let kind = key.split('/').next().unwrap_or("");
-            if matches!(kind, "cluster" | "servers" | "shards" | "slots") {
+            if matches!(kind, "cluster" | "servers" | "shards" | "slots" | "moves") {
                 self.topology_revision = revision;
             }
         }
@@ -253,6 +270,10 @@ impl View {
                 let read = value.and_then(|value| value.parse().ok());
                 keep(&mut self.numbers, id, read)
             }),
+            Some(("moves", id)) => id.parse().ok().map(|id| {
+                let read = value.and_then(Move::from_line).filter(|one| one.id == id);
+                keep(&mut self.moves, id, read)
+            }),
             Some(_) => None,
         };
         value.is_none() || read == Some(true)
@@ -279,6 +300,11 @@ impl View {
                 self.slots = read.unwrap_or_default();
                 is_one
             }
+            key::LAST_MOVE => {
+                let read = value.and_then(|value| value.parse().ok());
+                self.last_move = read.unwrap_or(0);
+                read.is_some()
+            }
             _ => return None,
         })
     }
@@ -292,7 +318,7 @@ impl View {
             servers: self.servers.clone(),
             shards: self.shards.iter().map(|(id, standing)| (*id, standing.shard(*id))).collect(),
             slots: self.slots.clone(),
-            moves: BTreeMap::new(),
+            moves: self.moves.clone(),
         }
     }
 

@@ -75,7 +75,7 @@ impl Default for Given {
             server_user: String::new(),
             server_password: None,
             clients_max: 10_000,
-            policy: Policy { copies: 2, shards: 1, replace_after: Duration::from_secs(600) },
+            policy: Policy { copies: 2, shards: 1, replace_after: Duration::from_secs(600), move_rate: 0 },
             lease: Duration::from_secs(3),
         }
     }

@@ -1,6 +1,6 @@
 //! What all connections share.
 
-use crate::control::{Event, Leader, Options, Order, Ticket};
+use crate::control::{Event, Leader, Options, Order, Request, Ticket};
 use crate::store::{Revision, Store, Unavailable};
 use parking_lot::Mutex;
 use replication::insync::Moment;
@@ -64,6 +64,8 @@ pub enum Question {
     Joins(String, Server),
     /// An operator wants something.
     Wants(Order),
+    /// Something is said of moves.
+    Asks(Request),
 }
 
 impl Question {
@@ -72,6 +74,7 @@ impl Question {
         match self {
             Question::Joins(cluster, server) => Event::Joins { ticket, cluster, server },
             Question::Wants(order) => Event::Wants(ticket, order),
+            Question::Asks(request) => Event::Asks(ticket, request),
         }
     }
 }
@@ -85,6 +88,8 @@ pub struct Published {
     pub seen: Option<Revision>,
     /// The topology's revision.
     pub revision: u64,
+    /// How many moves it tells of.
+    pub moves: usize,
     /// The topology.
     pub text: Arc<str>,
     /// Who leads.
@@ -99,6 +104,7 @@ impl Default for Published {
             cluster: String::new(),
             seen: None,
             revision: 0,
+            moves: 0,
             text: "".into(),
             leader: None,
             leads: false,

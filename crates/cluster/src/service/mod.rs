@@ -4,6 +4,7 @@
 
 mod client;
 mod desk;
+mod moves;
 mod peer;
 mod requests;
 #[cfg(test)]
@@ -248,6 +249,7 @@ impl Keeper {
             published.seen = seen;
             published.cluster = topology.cluster;
             published.revision = topology.revision;
+            published.moves = topology.moves.len();
             published.text = text;
         });
     }

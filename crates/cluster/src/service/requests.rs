@@ -1,7 +1,7 @@
 //! What is said to a config server, and what it answers.
 
 use super::desk::{Desk, Letter, Question};
-use super::peer;
+use super::{moves, peer};
 use crate::control::{Force, Order, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
 use std::rc::Rc;
@@ -52,20 +52,20 @@ fn bulk(text: impl AsRef<[u8]>) -> Value {
     Value::Bulk(text.as_ref().to_vec())
 }
 
-fn syntax() -> String {
+pub(super) fn syntax() -> String {
     "ERR syntax error".to_owned()
 }
 
 /// A word in capital letters, and as text: what is not text is no word that is known.
-fn upper(word: &[u8]) -> String {
+pub(super) fn upper(word: &[u8]) -> String {
     String::from_utf8_lossy(word).to_ascii_uppercase()
 }
 
-fn text(word: &[u8]) -> Result<&str, String> {
+pub(super) fn text(word: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(word).map_err(|_| "ERR that is no text".to_owned())
 }
 
-fn number<T: std::str::FromStr>(word: &[u8]) -> Result<T, String> {
+pub(super) fn number<T: std::str::FromStr>(word: &[u8]) -> Result<T, String> {
     text(word)?.parse().map_err(|_| "ERR value is not an integer or out of range".to_owned())
 }
 
@@ -143,6 +143,7 @@ async fn carry_out(
         "SERVER" => server(desk, words, passed).await,
         "DECISION" => decision(desk, words).await,
         "CLUSTER" => cluster(desk, words, passed).await,
+        "MOVE" => by_leader(desk, words, passed, Question::Asks(moves::said(words)?)).await,
         "CONFIG-SERVER" => Box::pin(config_server(desk, session, words)).await,
         _ => {
             let shown: String = String::from_utf8_lossy(&words[0]).chars().take(128).collect();
@@ -235,6 +236,7 @@ fn info(desk: &Desk) -> String {
         ("leads", u8::from(known.leads).to_string()),
         ("leader", leader),
         ("topology_revision", known.revision.to_string()),
+        ("moves", known.moves.to_string()),
         ("topology_bytes", known.text.len().to_string()),
         ("store", desk.store.place()),
         ("store_status", trouble.replace(['\r', '\n'], " ")),
@@ -368,15 +370,24 @@ async fn config_server(desk: &Rc<Desk>, session: &Session, words: &[Vec<u8>]) ->
 
 async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
     let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
-    let order = match (sub.as_str(), &words[2.min(words.len())..]) {
+    let rest = &words[2.min(words.len())..];
+    if let Some(request) = moves::ordered(&sub, rest)? {
+        let answer = by_leader(desk, words, passed, Question::Asks(request)).await?;
+        return Ok(match answer {
+            // It may be several lines.
+            Value::Simple(lines) if sub == "REBALANCE" => Value::Bulk(lines),
+            other => other,
+        });
+    }
+    let order = match (sub.as_str(), rest) {
         ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
-        ("STATUS", rest) => {
+        ("STATUS" | "MOVES", rest) => {
             let is_json = match rest {
                 [] => false,
                 [form] if upper(form) == "JSON" => true,
                 _ => return Err(syntax()),
             };
-            return status(desk, words, passed, is_json).await;
+            return status(desk, words, passed, sub == "MOVES", is_json).await;
         }
         ("ADD-SHARD", []) => Order::AddShard,
         ("SET", [name, value]) => Order::Set(text(name)?.to_ascii_lowercase(), text(value)?.to_owned()),
@@ -402,14 +413,28 @@ const HELP: &[&str] = &[
     "    Another member is the shard's master. Nothing is lost.",
     "CLUSTER REMOVE-SERVER ID [FORCE]",
     "    A server goes, once another has its copy.",
-    "CLUSTER SET copies|shards|replace-after VALUE",
+    "CLUSTER MOVE-SLOTS FROM|- TO SLOT|FIRST-LAST ...",
+    "    Slots go to another shard: the moves.",
+    "CLUSTER MOVES [JSON]",
+    "    How far each move is, and why those that have failed have.",
+    "CLUSTER CANCEL-MOVE ID",
+    "    A move ends without any change, or one that has failed is forgotten.",
+    "CLUSTER REBALANCE [BY slots|keys|bytes|ops] [DRY-RUN]",
+    "    Slots go to the shards that have less than others: the moves.",
+    "CLUSTER SET copies|shards|replace-after|move-rate VALUE",
     "    A setting of the cluster.",
     "TOPOLOGY GET",
     "    What servers and proxies are told.",
 ];
 
 /// How all stands, from the leader if it can be asked: it alone hears of everybody.
-async fn status(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed, is_json: bool) -> Answer {
+async fn status(
+    desk: &Rc<Desk>,
+    words: &[Vec<u8>],
+    passed: Passed,
+    is_of_moves: bool,
+    is_json: bool,
+) -> Answer {
     if !desk.known().leads
         && passed == Passed::No
         && let Ok(answer) = peer::pass_on(desk, words).await
@@ -417,7 +442,12 @@ async fn status(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed, is_json: boo
         return Ok(answer);
     }
     let status = desk.status().await;
-    Ok(bulk(if is_json { status.to_string() } else { crate::table::of(&status) }))
+    Ok(bulk(match (is_of_moves, is_json) {
+        (false, true) => status.to_string(),
+        (false, false) => crate::table::of(&status),
+        (true, true) => status["moves"].to_string(),
+        (true, false) => crate::table::of_moves(&status),
+    }))
 }
 
 async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {

@@ -1,0 +1,524 @@
+//! Slots on their way from one shard to another: what operators and masters say of moves, and what becomes of it.
+//!
+//! Whatever is said waits in a queue until the next change of the store is made, and is looked at by what is known then. If that change comes to nothing it is looked at anew.
+//! So each answer says what is so. A word about an attempt that is over changes nothing.
+
+use super::orders::figure;
+use super::plan::Draft;
+use super::rebalance::{self, Load, Measure};
+use super::view::{Standing, View, key};
+use super::{Control, Ticket};
+use replication::insync::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use topology::{Move, ShardId, SlotRange, Stage};
+
+/// A move that comes to nothing so often has failed.
+pub const ATTEMPTS_MAX: u32 = 10;
+/// How long the second attempt waits. Each later one waits twice as long as the one before,
+const PAUSE: Duration = Duration::from_millis(100);
+/// and this at most: it is longer than a shard needs for another master.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The most letters of a reason.
+const REASON_LETTERS_MAX: usize = 300;
+
+/// Slots that are to go to a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// The shard that all of them have to be of; None: whosever they are.
+    pub from: Option<ShardId>,
+    /// The shard that gets them.
+    pub to: ShardId,
+    /// Which.
+    pub slots: Vec<SlotRange>,
+}
+
+/// What is said of moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Slots are to go.
+    Begin {
+        /// Which, and where.
+        shifts: Vec<Shift>,
+        /// The moves that were written down for it already.
+        begun: BTreeSet<u64>,
+    },
+    /// A move is to end without any change; one that has failed is forgotten.
+    Cancel(u64),
+    /// Slots are to go from shards that have more than their part to those that have less.
+    Rebalance {
+        /// More of what.
+        by: Measure,
+        /// Whether it is only told what would be done.
+        is_dry: bool,
+    },
+    /// A master says how its move goes.
+    Said {
+        /// Which move.
+        id: u64,
+        /// Which attempt at it.
+        attempt: u32,
+        /// What it says.
+        word: Word,
+    },
+}
+
+/// How a move goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// All but the last bit is copied.
+    CaughtUp(Epochs),
+    /// The slots' requests are held back, and all that they have done is committed by both shards.
+    Ready(Epochs),
+    /// The attempt has come to nothing, for this reason, and so would all others.
+    FailedForGood(String),
+    /// The attempt has come to nothing, for this reason.
+    Failed(String),
+    /// How far it is: `key=value` words.
+    Progress(String),
+}
+
+/// Under which masters something was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epochs {
+    /// That of the shard that has the slots.
+    pub from: u64,
+    /// That of the shard that gets them.
+    pub to: u64,
+}
+
+/// What is known of moves beside the store.
+#[derive(Debug, Default)]
+pub struct Moves {
+    asked: Vec<(Ticket, Request)>,
+    /// By move: the attempt, and how far it is.
+    progress: BTreeMap<u64, (u32, String)>,
+    /// By move that is switching: the attempt, and the epochs under which it began to.
+    switching: BTreeMap<u64, (u32, Epochs)>,
+    /// By move that waits: the attempt, and since when.
+    waiting: BTreeMap<u64, (u32, Moment)>,
+}
+
+impl Moves {
+    pub fn give_up(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.asked).into_iter().map(|(ticket, _)| ticket).collect()
+    }
+
+    /// How far an attempt is, in the words of its master; empty: nothing was said yet.
+    pub fn progress(&self, one: &Move) -> &str {
+        self.progress.get(&one.id).filter(|(attempt, _)| *attempt == one.attempt).map_or("", |(_, said)| said)
+    }
+
+    fn forget_what_is_over(&mut self, moves: &BTreeMap<u64, Move>) {
+        let stage =
+            |id: &u64, attempt: u32| moves.get(id).filter(|one| one.attempt == attempt).map(|one| &one.stage);
+        self.progress.retain(|id, _| moves.contains_key(id));
+        // One that begins to switch is written down a moment after it was said.
+        self.switching.retain(|id, (attempt, _)| {
+            matches!(stage(id, *attempt), Some(Stage::Copying | Stage::Switching))
+        });
+        self.waiting.retain(|id, (attempt, _)| stage(id, *attempt) == Some(&Stage::Waiting));
+    }
+}
+
+/// What follows from a request when a change is done.
+#[derive(Debug)]
+pub struct Followed {
+    ticket: Ticket,
+    request: Request,
+    then: Following,
+}
+
+#[derive(Debug)]
+enum Following {
+    Answer(String),
+    /// There was no room for all of it.
+    Go(Request),
+}
+
+/// What becomes of a request.
+enum Step {
+    /// Nothing is changed.
+    Answer(Result<String, String>),
+    /// It is in the change.
+    Follow(Following),
+}
+
+fn refuse(text: impl std::fmt::Display) -> Step {
+    Step::Answer(Err(format!("ERR {text}")))
+}
+
+fn is_over(id: u64, attempt: u32) -> Step {
+    Step::Answer(Err(format!("NOMOVE attempt {attempt} at move {id} is over; the topology says what is so")))
+}
+
+fn not_seen(what: impl std::fmt::Display) -> Step {
+    Step::Answer(Err(format!("UNREACHED this config server has not seen {what} yet; ask again")))
+}
+
+impl Control {
+    /// What masters have said of moves, and what waits.
+    pub(super) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    pub(super) fn asks_of_moves(&mut self, ticket: Ticket, request: Request, now: Moment) {
+        if !self.leads() {
+            return self.refuse_to_lead(ticket);
+        }
+        if let Request::Said { id, attempt, word: Word::Progress(figures) } = request {
+            self.moves.progress.insert(id, (attempt, figures));
+            let rate = self.view().and_then(|view| view.policy).map_or(0, |policy| policy.move_rate);
+            return self.answer(ticket, Ok(format!("rate {rate}")));
+        }
+        self.moves.asked.push((ticket, request));
+        self.not_before = now;
+    }
+
+    /// What follows from requests whose change is done.
+    pub(super) fn follow_requests(&mut self, followed: Vec<Followed>) {
+        for Followed { ticket, then, .. } in followed {
+            match then {
+                Following::Answer(text) => self.answer(ticket, Ok(text)),
+                Following::Go(request) => self.moves.asked.push((ticket, request)),
+            }
+        }
+    }
+
+    /// Their change has come to nothing.
+    pub(super) fn ask_again(&mut self, followed: Vec<Followed>) {
+        self.moves.asked.extend(followed.into_iter().map(|one| (one.ticket, one.request)));
+    }
+
+    /// What was said of moves, and what is due by itself.
+    pub(super) fn plan_moves(&mut self, draft: &mut Draft, now: Moment) {
+        self.moves.forget_what_is_over(&draft.after.moves);
+        for (ticket, request) in std::mem::take(&mut self.moves.asked) {
+            if draft.is_full() {
+                self.moves.asked.push((ticket, request));
+                continue;
+            }
+            match self.look_at(draft, request.clone()) {
+                Step::Answer(answer) => self.answer(ticket, answer),
+                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
+            }
+        }
+        let unfinished = draft.after.moves.values().filter(|one| is_unfinished(one));
+        for one in unfinished.cloned().collect::<Vec<_>>() {
+            if draft.is_full() {
+                return;
+            }
+            if let Some(why) = why_impossible(&draft.after, &one) {
+                draft.fail_move(one, &why);
+            } else if one.stage == Stage::Switching {
+                self.plan_switching(draft, one);
+            } else if one.stage == Stage::Waiting {
+                self.plan_waiting(draft, one, now);
+            }
+        }
+    }
+
+    /// Whoever was to say that it is ready is master no more.
+    fn plan_switching(&mut self, draft: &mut Draft, one: Move) {
+        let Some(now) = epochs(&draft.after, &one) else { return };
+        // A leader that has just begun goes by what it finds.
+        let (_, begun) = *self.moves.switching.entry(one.id).or_insert((one.attempt, now));
+        if begun != now {
+            draft.try_move_again(one, "another became master of one of the shards");
+        }
+    }
+
+    /// It goes on once neither shard takes part in another one, both have masters that live, and an attempt that came to nothing is some time ago.
+    fn plan_waiting(&mut self, draft: &mut Draft, one: Move, now: Moment) {
+        let (_, since) = *self.moves.waiting.entry(one.id).or_insert((one.attempt, now));
+        let pause = match one.attempt {
+            0 | 1 => Duration::ZERO,
+            later => (PAUSE * 2_u32.saturating_pow(later - 2)).min(PAUSE_MAX),
+        };
+        let shards = [one.from, one.to];
+        let is_busy =
+            draft.after.moves.values().any(|other| {
+                other.is_under_way() && [other.from, other.to].iter().any(|it| shards.contains(it))
+            });
+        let has_master = |shard: &ShardId| {
+            let master = draft.after.shards.get(shard).and_then(Standing::master);
+            let placed = draft.after.placed_in(*shard);
+            master.and_then(|node| placed.get(&node).copied()).is_some_and(|one| self.lives(one.id, now))
+        };
+        if !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
+            draft.put_move(Move { stage: Stage::Copying, ..one });
+        }
+    }
+
+    fn look_at(&mut self, draft: &mut Draft, request: Request) -> Step {
+        match request {
+            Request::Begin { shifts, begun } => begin(draft, shifts, begun),
+            Request::Cancel(id) if draft.after.moves.contains_key(&id) => {
+                draft.end_move(id);
+                draft.then.notes.push(format!("Move {id} is given up, as it was ordered"));
+                Step::Follow(Following::Answer("OK".to_owned()))
+            }
+            Request::Cancel(id) => Step::Answer(Err(format!("NOMOVE there is no move {id}"))),
+            Request::Rebalance { by, is_dry } => match self.rebalanced(&draft.after, by) {
+                Err(why) => refuse(why),
+                Ok(shifts) if is_dry || shifts.is_empty() => Step::Answer(Ok(told(&shifts))),
+                Ok(shifts) => begin(draft, shifts, BTreeSet::new()),
+            },
+            Request::Said { id, attempt, word } => match draft.after.moves.get(&id).cloned() {
+                None if id > draft.after.last_move => not_seen(format_args!("move {id}")),
+                Some(one) if attempt > one.attempt => {
+                    not_seen(format_args!("attempt {attempt} at move {id}"))
+                }
+                Some(one) if attempt == one.attempt => self.take_word(draft, one, word),
+                _ => is_over(id, attempt),
+            },
+        }
+    }
+
+    /// What a master says of the attempt that there is.
+    fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word) -> Step {
+        let (id, attempt) = (one.id, one.attempt);
+        let done = || Step::Follow(Following::Answer("OK".to_owned()));
+        let (said, is_ready) = match word {
+            Word::CaughtUp(epochs) => (epochs, false),
+            Word::Ready(epochs) => (epochs, true),
+            Word::Failed(reason) | Word::FailedForGood(reason) if !one.is_under_way() => {
+                let _ = reason;
+                return is_over(id, attempt);
+            }
+            Word::Failed(reason) => {
+                draft.try_move_again(one, &reason);
+                return done();
+            }
+            Word::FailedForGood(reason) => {
+                draft.fail_move(one, &reason);
+                return done();
+            }
+            Word::Progress(_) => return Step::Answer(Ok("OK".to_owned())),
+        };
+        let Some(now) = epochs(&draft.after, &one) else { return is_over(id, attempt) };
+        if said.from > now.from || said.to > now.to {
+            return not_seen("these epochs");
+        }
+        match (&one.stage, is_ready) {
+            (Stage::Copying, false) if said == now => {
+                self.moves.switching.insert(id, (attempt, said));
+                draft.put_move(Move { stage: Stage::Switching, ..one });
+                done()
+            }
+            (Stage::Switching, false) if said == now => Step::Answer(Ok("OK".to_owned())),
+            (Stage::Switching, true) if said == now => {
+                draft.give_slots(&one);
+                done()
+            }
+            (Stage::Switching, true) => {
+                draft.try_move_again(one, "another became master of one of the shards");
+                Step::Follow(Following::Answer("OK".to_owned()))
+            }
+            _ => is_over(id, attempt),
+        }
+    }
+
+    /// What is to go where, so that all shards have the same.
+    fn rebalanced(&self, view: &View, by: Measure) -> Result<Vec<Shift>, String> {
+        let begun = view.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
+        let loads: Result<Vec<Load>, String> = begun
+            .map(|(shard, standing)| {
+                let placed = view.placed_in(*shard);
+                let master = standing.master().and_then(|node| placed.get(&node).copied());
+                let heard = master.and_then(|server| self.heard().get(&server.id));
+                let said = heard.and_then(|heard| figure(&heard.figures, by.name())?.parse::<u64>().ok());
+                let amount = match by {
+                    Measure::Slots => Some(view.slots.count_of(*shard) as u64),
+                    _ => said,
+                };
+                let amount = amount.ok_or_else(|| {
+                    format!("the master of shard {shard} has not said lately how many {} it has", by.name())
+                })?;
+                Ok(Load { shard: *shard, amount })
+            })
+            .collect();
+        let moves = view.moves.values().filter(|one| is_unfinished(one));
+        Ok(rebalance::shifts(&loads?, &view.slots, &moves.collect::<Vec<_>>(), by))
+    }
+}
+
+/// What would be done, a line each.
+fn told(shifts: &[Shift]) -> String {
+    if shifts.is_empty() {
+        return "nothing is to be moved".to_owned();
+    }
+    let line = |shift: &Shift| {
+        let count: usize = shift.slots.iter().map(|range| range.len()).sum();
+        let from = shift.from.map_or("-".to_owned(), |from| from.to_string());
+        format!("{count} slots from shard {from} to shard {}: {}", shift.to, shown(&shift.slots))
+    };
+    shifts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Slots as people write them.
+pub fn shown(slots: &[SlotRange]) -> String {
+    let one = |range: &SlotRange| match range.len() {
+        1 => range.first.to_string(),
+        _ => format!("{}-{}", range.first, range.last),
+    };
+    slots.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn is_unfinished(one: &Move) -> bool {
+    !matches!(one.stage, Stage::Failed(_))
+}
+
+/// The epochs of both shards; None: one has not begun.
+fn epochs(view: &View, one: &Move) -> Option<Epochs> {
+    let epoch = |shard: ShardId| match view.shards.get(&shard)? {
+        Standing::Begun(decision) => Some(decision.epoch.0),
+        Standing::Unbegun(_) => None,
+    };
+    Some(Epochs { from: epoch(one.from)?, to: epoch(one.to)? })
+}
+
+fn why_impossible(view: &View, one: &Move) -> Option<String> {
+    if let Some(shard) = [one.from, one.to].into_iter().find(|shard| !view.shards.contains_key(shard)) {
+        return Some(format!("there is no shard {shard} any more"));
+    }
+    let slots = one.slots.iter().flat_map(|range| range.first..=range.last);
+    let lost = slots.into_iter().find(|slot| view.slots.owner(*slot) != Some(one.from));
+    lost.map(|slot| format!("slot {slot} is not shard {}'s any more", one.from))
+}
+
+/// Writes moves down, one for each shard that has some of the slots. Slots that are where they are to be, or on their way there, stay as they are.
+fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u64>) -> Step {
+    let mut parts = Parts::new();
+    for shift in &shifts {
+        if let Err(why) = part(&draft.after, shift, &mut parts, &mut begun) {
+            return Step::Answer(Err(why));
+        }
+    }
+    if parts.is_empty() {
+        return Step::Answer(Ok(answer(&begun)));
+    }
+    for ((from, to), slots) in parts {
+        if draft.is_full() {
+            // Some may be where they are to be when it goes on.
+            let shifts = shifts.into_iter().map(|shift| Shift { from: None, ..shift }).collect();
+            return Step::Follow(Following::Go(Request::Begin { shifts, begun }));
+        }
+        begun.insert(draft.begin_move(from, to, &slots));
+    }
+    Step::Follow(Following::Answer(answer(&begun)))
+}
+
+fn answer(begun: &BTreeSet<u64>) -> String {
+    begun.iter().fold("moves".to_owned(), |text, id| format!("{text} {id}"))
+}
+
+/// Slots, by the shard that has them and the one that gets them.
+type Parts = BTreeMap<(ShardId, ShardId), Vec<u16>>;
+
+/// Adds the slots that a shift has to take.
+fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>) -> Result<(), String> {
+    let Shift { from, to, slots } = shift;
+    let to = *to;
+    match view.shards.get(&to) {
+        None => return Err(format!("NOSHARD the cluster has no shard {to}")),
+        Some(Standing::Unbegun(_)) => return Err(format!("ERR shard {to} has not begun yet")),
+        Some(Standing::Begun(_)) => {}
+    }
+    if let Some(from) = from.filter(|from| !view.shards.contains_key(from)) {
+        return Err(format!("NOSHARD the cluster has no shard {from}"));
+    }
+    if *from == Some(to) {
+        return Err(format!("ERR shard {to} cannot give slots to itself"));
+    }
+    let slots: BTreeSet<u16> = slots.iter().flat_map(|range| range.first..=range.last).collect();
+    if slots.is_empty() {
+        return Err("ERR no slot is said".to_owned());
+    }
+    let on_their_way: BTreeMap<u16, &Move> = view
+        .moves
+        .values()
+        .filter(|one| is_unfinished(one))
+        .flat_map(|one| {
+            one.slots.iter().flat_map(|range| range.first..=range.last).map(move |slot| (slot, one))
+        })
+        .collect();
+    for slot in slots {
+        let owner = view.slots.owner(slot).ok_or_else(|| format!("ERR slot {slot} is nobody's"))?;
+        if let Some(from) = from.filter(|from| *from != owner) {
+            return Err(format!("ERR slot {slot} is shard {owner}'s, and not shard {from}'s"));
+        }
+        match on_their_way.get(&slot) {
+            Some(one) if one.to == to => {
+                begun.insert(one.id);
+            }
+            Some(one) => {
+                let (id, other) = (one.id, one.to);
+                return Err(format!("ERR slot {slot} is on its way to shard {other} already (move {id})"));
+            }
+            None if owner == to => {}
+            None => parts.entry((owner, to)).or_default().push(slot),
+        }
+    }
+    Ok(())
+}
+
+impl Draft {
+    fn put_move(&mut self, one: Move) {
+        self.write(key::moving(one.id), Some(one.to_line()), None);
+        self.after.moves.insert(one.id, one);
+    }
+
+    fn end_move(&mut self, id: u64) {
+        self.write(key::moving(id), None, None);
+        self.after.moves.remove(&id);
+    }
+
+    /// What has failed with any of these slots is forgotten. Gives the number.
+    fn begin_move(&mut self, from: ShardId, to: ShardId, slots: &[u16]) -> u64 {
+        let failed = self.after.moves.values().filter(|one| slots.iter().any(|slot| one.contains(*slot)));
+        for id in failed.map(|one| one.id).collect::<Vec<_>>() {
+            self.end_move(id);
+        }
+        let id = self.after.last_move + 1;
+        self.write(key::LAST_MOVE.to_owned(), Some(id.to_string()), None);
+        self.after.last_move = id;
+        let (attempt, stage, slots) = (1, Stage::Waiting, rebalance::ranges(slots));
+        let one = Move { id, from, to, attempt, stage, slots };
+        self.then.notes.push(format!("Move {id}: {} slots go from shard {from} to shard {to}", one.count()));
+        self.put_move(one);
+        id
+    }
+
+    fn fail_move(&mut self, one: Move, why: &str) {
+        let why: String = why.chars().take(REASON_LETTERS_MAX).collect();
+        let why = if why.is_empty() { "no reason was said".to_owned() } else { why };
+        self.then.notes.push(format!("Move {} has failed: {why}", one.id));
+        self.put_move(Move { stage: Stage::Failed(why), ..one });
+    }
+
+    /// Begins anew, if that was not done too often.
+    fn try_move_again(&mut self, one: Move, why: &str) {
+        if one.attempt >= ATTEMPTS_MAX {
+            let why = format!("{ATTEMPTS_MAX} attempts have come to nothing, the last one because: {why}");
+            return self.fail_move(one, &why);
+        }
+        let next = one.attempt + 1;
+        self.then.notes.push(format!("Move {} begins anew (attempt {next}): {why}", one.id));
+        self.put_move(Move { attempt: next, stage: Stage::Waiting, ..one });
+    }
+
+    /// The slots are the other shard's from now on, if both shards' decisions are what is known: READY was said under their epochs.
+    fn give_slots(&mut self, one: &Move) {
+        for decision in [key::shard(one.from), key::shard(one.to)] {
+            self.compares.entry(decision.clone()).or_insert(self.after.revision_of(&decision));
+        }
+        for slot in one.slots.iter().flat_map(|range| range.first..=range.last) {
+            self.after.slots.set(slot, Some(one.to));
+        }
+        self.write(key::SLOTS.to_owned(), Some(self.after.slots.to_line()), None);
+        let (id, count) = (one.id, one.count());
+        self.then.notes.push(format!("Move {id} is done: shard {} has {count} slots more", one.to));
+        self.end_move(id);
+    }
+}
