@@ -23,7 +23,7 @@ use value::stream::Reads;
 
 /// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, the spiller, whoever saves before the end, and
 /// the ones that follow a master and that copy everything for a replica.
-const GUESTS: usize = 5;
+const GUESTS: usize = 6;
 
 /// The most threads that put a copy's keys into the keyspace at a time. They are guests, too.
 const LOADERS_MAX: usize = 8;
@@ -208,6 +208,11 @@ impl Engine {
     /// The same for whoever copies everything for a replica.
     pub fn copying_guest(&self) -> usize {
         self.guest() + 4
+    }
+
+    /// The same for whoever gives slots to another server, and clears those that are not its own.
+    pub fn moving_guest(&self) -> usize {
+        self.guest() + 5
     }
 
     /// All databases by number.

@@ -15,6 +15,7 @@ pub mod moment;
 pub mod replacement;
 pub mod residency;
 pub mod scripts;
+pub mod slot_copy;
 pub mod snapshot;
 
 pub use attention::Attention;

@@ -18,6 +18,7 @@ use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
 use crate::effects::{Effects, Journals};
 use crate::evict::Pool;
+use crate::hidden::Hidden;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::fair::{Guard, Lock};
 use crate::locks::{Held, Holding, Locks, SlotId, lock, lock_unless};
@@ -115,6 +116,9 @@ pub struct Keyspace {
     pub(crate) ways: Ways,
     /// See [`Keyspace::in_the_past`].
     is_in_the_past: AtomicBool,
+    pub(crate) hidden: Hidden,
+    /// See [`Keyspace::upheavals`].
+    upheavals: AtomicU64,
 }
 
 /// The moment at which is done what a master wants: it says which keys' time is up, and when, so that here none's is.
@@ -213,12 +217,19 @@ impl Keyspace {
             beside: Beside::default(),
             ways: Ways::default(),
             is_in_the_past: AtomicBool::default(),
+            hidden: Hidden::default(),
+            upheavals: AtomicU64::new(0),
         }
     }
 
     /// How many databases there are.
     pub fn databases(&self) -> u32 {
         self.databases.len() as u32
+    }
+
+    /// How often whole databases were emptied or exchanged.
+    pub fn upheavals(&self) -> u64 {
+        self.upheavals.load(Ordering::Acquire)
     }
 
     /// The memory policy, to be read and changed.
@@ -749,6 +760,7 @@ impl<'b> Exclusive<'b> {
             self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
         }
         self.batch.keyspace.exchange(one, other);
+        self.batch.keyspace.upheavals.fetch_add(1, Ordering::Release);
         self.batch.has_exchanged.set(true);
         for db in [one, other] {
             self.batch.note_ready_of(db, |key| self.type_of(key));
@@ -771,6 +783,7 @@ impl<'b> Exclusive<'b> {
     pub fn clear(&mut self, db: DbIndex) -> Cleared {
         self.batch.tell_database(db, &|key| self.type_of(&self.batch.keyspace.key(db, key)).is_some());
         let cleared = self.clear_before(db, Stamp::LAST);
+        self.batch.keyspace.upheavals.fetch_add(1, Ordering::Release);
         self.batch.note_ready_of(db, |_| None);
         cleared
     }

@@ -14,6 +14,7 @@ pub mod effects;
 pub mod evict;
 #[cfg(test)]
 mod fixture;
+mod hidden;
 pub mod ids;
 mod image;
 pub mod keyspace;

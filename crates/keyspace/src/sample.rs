@@ -142,7 +142,8 @@ impl Batch<'_> {
         // The first slot may be entered in its middle, so it comes again at the end.
         for step in 0..=SLOTS {
             let number = (start + step) % SLOTS;
-            if !slots[number].has_keys() || step == SLOTS && accepted > 0 {
+            let is_hidden = self.keyspace.hidden.contains(number);
+            if !slots[number].has_keys() || is_hidden || step == SLOTS && accepted > 0 {
                 continue;
             }
             let id = (physical, Slot(number as u16));
@@ -179,7 +180,10 @@ impl Batch<'_> {
         let start = self.random() as usize % SLOTS;
         let with_timers = || {
             let numbers = (start..SLOTS).chain(0..start);
-            numbers.filter(|number| due[*number].load(Ordering::Relaxed) != Deadline::NEVER.0)
+            let is_hidden = |number: usize| self.keyspace.hidden.contains(number);
+            numbers.filter(move |number| {
+                due[*number].load(Ordering::Relaxed) != Deadline::NEVER.0 && !is_hidden(*number)
+            })
         };
         let (mut found, soon) = (0, LockedSoon::new());
         for number in with_timers() {

@@ -43,7 +43,11 @@ impl Keyspace {
         let databases = (0..self.databases()).map(|db| self.database(DbIndex(db)));
         let due = databases
             .filter(|database| self.active_expiry() && database.needs_sweeps())
-            .filter_map(|database| database.due()?.iter().map(|due| due.load(Ordering::Relaxed)).min())
+            .filter_map(|database| {
+                let shown =
+                    database.due()?.iter().enumerate().filter(|(number, _)| !self.hidden.contains(*number));
+                shown.map(|(_, due)| due.load(Ordering::Relaxed)).min()
+            })
             .min()
             .filter(|due| *due != Deadline::NEVER.0)?;
         Some(self.frame().epoch.moment_of(Deadline(due)).0.saturating_sub(now.0))
@@ -100,7 +104,10 @@ impl Batch<'_> {
         let database = self.keyspace.database(db);
         let due = database.due().filter(|_| database.needs_sweeps())?;
         let today = self.keyspace.frame().epoch.deadline_now(now);
-        for number in slots.filter(|number| due[*number].load(Ordering::Relaxed) <= today.0) {
+        let is_due = |number: &usize| {
+            due[*number].load(Ordering::Relaxed) <= today.0 && !self.keyspace.hidden.contains(*number)
+        };
+        for number in slots.filter(is_due) {
             let mut sweep = Sweep::More;
             while sweep == Sweep::More {
                 if !has_budget() {

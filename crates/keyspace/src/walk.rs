@@ -136,7 +136,7 @@ impl Batch<'_> {
         };
         let (mut left, physical) = (count.max(1), self.keyspace.physical(db));
         for (number, slot) in slots.iter().enumerate().skip(first) {
-            if !slot.has_keys() {
+            if !slot.has_keys() || self.keyspace.hidden.contains(number) {
                 from = Position(0);
                 continue;
             }
@@ -185,7 +185,9 @@ impl Batch<'_> {
     ) -> bool {
         let (slots, physical) =
             (self.keyspace.database(db).used_slots().unwrap_or_default(), self.keyspace.physical(db));
-        for (number, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.has_keys()) {
+        let is_shown =
+            |(number, slot): &(usize, &SlotCell)| slot.has_keys() && !self.keyspace.hidden.contains(*number);
+        for (number, slot) in slots.iter().enumerate().filter(is_shown) {
             let id = (physical, Slot(number as u16));
             let Some(keys) = lock(id, &slot.keys) else { return false };
             self.visit_slot(id, &keys, |object| {

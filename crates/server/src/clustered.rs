@@ -12,11 +12,11 @@
 
 use crate::shard::Standing;
 use config::Config;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use replication::insync::Role;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use topology::{Place, Routes, Server, ServerId, ShardId, Topology};
 
 /// The part of a server in a cluster; None: it stands alone, for ever.
@@ -51,6 +51,8 @@ pub struct Part {
     /// The one for which waiting sessions have been looked after.
     settled: AtomicU64,
     state: Mutex<State>,
+    /// Told of each new view.
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -170,7 +172,12 @@ impl Seen {
 
 impl Part {
     fn of(config: &Config) -> Part {
-        let part = Part { version: AtomicU64::new(0), settled: AtomicU64::new(0), state: Mutex::default() };
+        let part = Part {
+            version: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
         part.follow(config);
         part
     }
@@ -252,6 +259,14 @@ impl Part {
         self.settled.swap(version, Ordering::Relaxed) != version
     }
 
+    /// Waits until there is another view than this, but not for longer than that.
+    pub fn wait_for_change(&self, seen: &Arc<View>, longest: Duration) {
+        let mut state = self.state.lock();
+        if Arc::ptr_eq(&state.view, seen) {
+            self.changed.wait_for(&mut state, longest);
+        }
+    }
+
     /// The view as it is now.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
@@ -274,6 +289,7 @@ impl Part {
         let view = View::new(state);
         state.view = Arc::new(view);
         self.version.fetch_add(1, Ordering::Release);
+        self.changed.notify_all();
     }
 }
 

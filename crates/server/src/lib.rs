@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod assembly;
 pub mod bells;
 pub mod blocked;
@@ -18,6 +19,7 @@ mod following;
 pub mod holders;
 pub mod insync;
 pub mod joining;
+pub mod moving;
 pub mod names;
 pub mod pause;
 pub mod refusals;

@@ -1,5 +1,6 @@
 //! What all workers share: one `Server` for the life of the process.
 
+use crate::arrivals::Arrivals;
 use crate::bells::Bells;
 use crate::blocked::Blocked;
 use crate::clustered::Clustered;
@@ -100,6 +101,8 @@ pub struct Server {
     pub shard: shard::Place,
     /// Its part in a cluster, if it is a node of one.
     pub clustered: Clustered,
+    /// Slots that come to it from other shards.
+    pub arrivals: Arrivals,
     /// The failover by hand, if there is one.
     pub failover: Failover,
     /// Sessions that wait for keys.
@@ -163,6 +166,7 @@ impl Server {
             following: Following::default(),
             shard: shard::Place::default(),
             clustered,
+            arrivals: Arrivals::default(),
             failover: Failover::default(),
             blocked: Blocked::default(),
             functions: Mutex::default(),

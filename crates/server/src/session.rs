@@ -88,6 +88,19 @@ pub struct Session {
     pub reads_replicas: bool,
     /// The link to another node of the shard that it is, and whose.
     pub link: Option<(LinkId, MemberId)>,
+    /// What it brings, as the master of another shard.
+    pub brings: Option<Box<Brings>>,
+}
+
+/// What a session may bring of a move of slots, and how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brings {
+    /// The move.
+    pub id: u64,
+    /// By what it is known ([`crate::arrivals`]).
+    pub token: u64,
+    /// How many requests are done of what it has brought last, which is to be run again.
+    pub done: usize,
 }
 
 impl Session {
@@ -117,6 +130,7 @@ impl Session {
             replica: None,
             reads_replicas: false,
             link: None,
+            brings: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Where a slot's requests go, seen from one server: made once for a topology, then asked with every command.
 
 use crate::ids::{ServerId, ShardId};
+use crate::moves::Stage;
 use crate::record::{Place, Server};
 use crate::view::Topology;
 use wire::SLOTS;
@@ -10,6 +11,8 @@ use wire::SLOTS;
 pub enum Route<'a> {
     /// To the shard in which the server has its place.
     Own,
+    /// The same, but its master holds requests back: it is about to be seen whether the slot is another shard's.
+    Held,
     /// To the master of another shard.
     Master(&'a Server),
     /// Nowhere: the slot has no owner, or one of which nobody was master yet.
@@ -20,17 +23,21 @@ pub enum Route<'a> {
 #[derive(Clone, Debug)]
 pub struct Routes {
     own: Option<Place>,
-    /// By slot: [`OWN`], [`NOBODY`] or an index of `masters`.
+    /// By slot: [`OWN`], [`HELD`], [`NOBODY`] or an index of `masters`.
     slots: Box<[u16]>,
     masters: Box<[Server]>,
     /// How many slots somebody serves.
     served: usize,
+    /// Whether slots are about to come to the own shard, or to leave it.
+    switches: bool,
 }
 
 /// The slot is of the server's own shard.
 const OWN: u16 = u16::MAX;
 /// The slot is nobody's.
 const NOBODY: u16 = u16::MAX - 1;
+/// The slot is of the server's own shard, and about to be another's.
+const HELD: u16 = u16::MAX - 2;
 
 impl Default for Routes {
     fn default() -> Routes {
@@ -39,6 +46,7 @@ impl Default for Routes {
             slots: vec![NOBODY; SLOTS].into_boxed_slice(),
             masters: Box::default(),
             served: 0,
+            switches: false,
         }
     }
 }
@@ -62,6 +70,14 @@ impl Routes {
             routes.slots[usize::from(range.first)..=usize::from(range.last)].fill(code);
             routes.served += range.len();
         }
+        let switching = topology.moves.values().filter(|one| one.stage == Stage::Switching);
+        routes.switches = switching.clone().any(|one| Some(one.to) == own_shard);
+        for range in switching.filter(|one| Some(one.from) == own_shard).flat_map(|one| &one.slots) {
+            for code in &mut routes.slots[usize::from(range.first)..=usize::from(range.last)] {
+                *code = if *code == OWN { HELD } else { *code };
+                routes.switches |= *code == HELD;
+            }
+        }
         routes.masters = with_masters.into_iter().map(|(_, master)| master.clone()).collect();
         routes
     }
@@ -72,16 +88,30 @@ impl Routes {
     pub fn of(&self, slot: u16) -> Route<'_> {
         match self.slots.get(usize::from(slot)).copied() {
             Some(OWN) => Route::Own,
+            Some(HELD) => Route::Held,
             Some(index) => self.masters.get(usize::from(index)).map_or(Route::Nobody, Route::Master),
             None => Route::Nobody,
         }
     }
 
-    /// Whether a slot is of the server's own shard.
+    /// Whether a slot is of the server's own shard, and its requests need not wait.
     #[inline]
     #[must_use]
     pub fn is_own(&self, slot: u16) -> bool {
         self.slots.get(usize::from(slot)) == Some(&OWN)
+    }
+
+    /// Whether a slot is of the server's own shard, whatever is about to become of it.
+    #[must_use]
+    pub fn has(&self, slot: u16) -> bool {
+        matches!(self.of(slot), Route::Own | Route::Held)
+    }
+
+    /// Whether slots are about to come to the server's own shard, or to leave it.
+    #[inline]
+    #[must_use]
+    pub fn are_switching(&self) -> bool {
+        self.switches
     }
 
     /// The server's own place.
@@ -107,6 +137,8 @@ impl Routes {
 mod tests {
     use super::*;
     use crate::examples::{id, three_shards};
+    use crate::moves::Move;
+    use crate::slots::SlotRange;
 
     #[test]
     fn a_slot_is_ones_own_or_its_masters() {
@@ -121,6 +153,32 @@ mod tests {
             assert_eq!((routes.of(16_383), routes.of(16_384)), (Route::Nobody, Route::Nobody));
             assert!(!routes.are_whole());
         }
+    }
+
+    #[test]
+    fn slots_that_switch_are_held_by_the_shard_that_has_them() {
+        let mut topology = three_shards();
+        let switching = |from, to, slot| Move {
+            id: 1,
+            from: ShardId(from),
+            to: ShardId(to),
+            attempt: 1,
+            stage: Stage::Switching,
+            slots: vec![SlotRange { first: slot, last: slot + 1 }],
+        };
+        topology.moves.insert(1, switching(0, 1, 7));
+        let routes = Routes::new(&topology, Some(id(1)));
+        assert_eq!((routes.of(7), routes.is_own(7), routes.has(7)), (Route::Held, false, true));
+        assert_eq!((routes.of(9), routes.is_own(9), routes.has(9)), (Route::Own, true, true));
+        assert!(routes.are_switching());
+        assert!(routes.served() > 10_000, "they are served");
+        // Who gets them does not have them yet, and what one does not have one cannot hold.
+        let other = Routes::new(&topology, Some(id(3)));
+        assert!(matches!(other.of(7), Route::Master(_)) && other.are_switching());
+        topology.moves.insert(1, switching(0, 1, 6000));
+        assert!(!Routes::new(&topology, Some(id(1))).are_switching());
+        topology.moves.insert(1, Move { stage: Stage::Copying, ..switching(0, 1, 7) });
+        assert!(!Routes::new(&topology, Some(id(1))).are_switching());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
 
 /// DBSIZE
 fn dbsize(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.int(batch.len(args.db) as i64);
+    reply.int(batch.shown(args.db).0 as i64);
     Ok(())
 }
 

@@ -66,7 +66,10 @@ struct State {
 
 /// What is there now for who is in the keyspace; it waits for all that was appended.
 pub fn of_now(engine: &Engine, batch: &Batch<'_>) -> Counted {
-    let count = |db| KeyCount { db, keys: batch.len(db), expires: batch.expiring(db) };
+    let count = |db| {
+        let (keys, expires) = batch.shown(db);
+        KeyCount { db, keys, expires }
+    };
     let counted = Counted::of(engine, count);
     batch.see_all();
     counted

@@ -20,6 +20,7 @@ pub mod pubsub;
 pub mod replication;
 pub mod scripting;
 pub mod shutdown;
+pub mod slotmove;
 pub mod slowlog;
 pub mod time;
 pub mod transactions;
@@ -52,6 +53,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     replication::ROWS,
     scripting::ROWS,
     shutdown::ROWS,
+    slotmove::ROWS,
     slowlog::ROWS,
     time::ROWS,
     transactions::ROWS,

@@ -12,10 +12,12 @@ use crate::dispatch::checks::Verdict;
 use crate::dispatch::transaction::flags_in_effect;
 use crate::server::Server;
 use crate::session::Session;
+use command::effects::Scope;
 use command::execute::{key_positions, range};
 use command::table::Command;
 use command::{Error, Flags, Keys};
 use engine::Attention;
+use keyspace::Slot;
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
@@ -57,12 +59,17 @@ pub enum Cause {
 #[inline]
 pub fn is_here(view: &View, attention: Attention, command: &Command, ahead: Option<u16>) -> bool {
     match command.row.keys {
-        Keys::None => !command.is_exec(),
+        Keys::None => !command.is_exec() && !(view.routes.are_switching() && is_of_databases(command)),
         Keys::Range { first, last, .. } if last == first as isize => {
             ahead.is_some_and(|slot| is_led_here(view, attention, slot))
         }
         Keys::Range { .. } | Keys::Movable(_) => false,
     }
+}
+
+/// Whether a command changes whole databases.
+fn is_of_databases(command: &Command) -> bool {
+    command.effect == Some(Scope::Databases)
 }
 
 /// Whether this server is the master of a slot, in a cluster that is up.
@@ -80,6 +87,9 @@ pub fn check(
     request: &Request<'_>,
 ) -> Verdict {
     let Some(part) = server.clustered.get() else { return Verdict::Run };
+    if seen.routes.are_switching() && empties(session, command) && holds(&part.view()) {
+        return wait_a_little(server);
+    }
     let slot = match slot_of(session, command, request) {
         Ok(None) => return Verdict::Run,
         Ok(Some(slot)) if is_led_here(seen, server.engine.attention(), slot) => return Verdict::Run,
@@ -98,11 +108,25 @@ pub fn check(
     let view = part.view();
     match find(server, &view, slot, &asked) {
         Ok(()) => Verdict::Run,
-        Err(Cause::NotYet) if is_limbo_short(server, &view) => {
-            Verdict::Wait(UnixMs(server.engine.clock.now().0 + PATIENCE_MS))
-        }
+        Err(Cause::NotYet) if is_limbo_short(server, &view) => wait_a_little(server),
         Err(cause) => Verdict::Elsewhere(error_of(server, &view, session.is_secure(), &cause)),
     }
+}
+
+fn wait_a_little(server: &Server) -> Verdict {
+    Verdict::Wait(UnixMs(server.engine.clock.now().0 + PATIENCE_MS))
+}
+
+/// Whether what empties databases waits: what is in slots that switch may be somebody else's by now.
+fn holds(view: &View) -> bool {
+    view.leads && view.routes.are_switching()
+}
+
+/// Whether a request, or a transaction that it executes, changes whole databases.
+fn empties(session: &Session, command: &Command) -> bool {
+    let queued = session.transaction.as_ref().filter(|_| command.is_exec());
+    is_of_databases(command)
+        || queued.is_some_and(|queued| queued.queue().iter().any(|one| is_of_databases(one.command())))
 }
 
 /// What counts of a request beside its slot.
@@ -152,6 +176,9 @@ pub fn find(server: &Server, view: &View, slot: Result<u16, u16>, asked: &Asked)
     }
     let follows = server.engine.attention().contains(Attention::FOLLOWING);
     if view.leads && !follows {
+        if route == Route::Held {
+            return Err(Cause::NotYet);
+        }
         return Ok(());
     }
     // What is published at a replica would not come to its master.
@@ -246,11 +273,15 @@ const NOBODY: ServerId = ServerId::from_bytes([0; 20]);
 
 /// Takes a topology, and has sessions that wait look again at once. False: it is not later than the one that there is.
 pub fn publish(server: &Server, topology: Topology) -> bool {
-    let is_later = server.clustered.get().is_some_and(|part| part.publish(topology));
-    if is_later {
-        server.bells.ring_all();
+    let Some(part) = server.clustered.get().filter(|part| part.publish(topology)) else { return false };
+    let view = part.view();
+    if let Some(own) = view.shard() {
+        let owner = |slot: Slot| view.topology.slots.owner(slot.0);
+        server.engine.keyspace.hide(|slot| owner(slot).is_some_and(|owner| owner != own));
     }
-    is_later
+    server.arrivals.lock().follow(&view.topology);
+    server.bells.ring_all();
+    true
 }
 
 /// A config server has said in this run that what was published is as it is now.
@@ -289,7 +320,7 @@ pub fn settle(server: &Server, worker: usize) {
 fn leave_channels(server: &Server, view: &View) {
     let mut gone: SmallVec<[_; 8]> = SmallVec::new();
     server.pubsub.for_each(|kind, name, client| {
-        if kind == Kind::ShardChannel && !view.routes.is_own(key_slot(name)) {
+        if kind == Kind::ShardChannel && !view.routes.has(key_slot(name)) {
             gone.push(client.clone());
         }
     });
@@ -303,7 +334,7 @@ pub fn leave_moved(server: &Server, session: &mut Session) {
     let Some(part) = server.clustered.get() else { return };
     let (view, kind) = (part.view(), Kind::ShardChannel);
     let known = session.subscriptions.as_ref().map(|known| known.all(kind)).unwrap_or_default();
-    for name in known.iter().filter(|name| !view.routes.is_own(key_slot(name))) {
+    for name in known.iter().filter(|name| !view.routes.has(key_slot(name))) {
         server.pubsub.close(&session.client, kind, name);
         let count = session.subscriptions.as_ref().map_or(0, |known| known.shown_count(kind));
         client::deliver(&server.net.clients, &session.client, |mail, protocol| {

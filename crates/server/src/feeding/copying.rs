@@ -305,16 +305,21 @@ fn is_wanted_by_nobody(server: &Server, copy: &Arc<Copy>) -> bool {
     is_so
 }
 
-/// Has the stream select its database anew, and gives where it does.
+/// Has the stream select its database anew, and gives where it does. From now on what is behind that is kept for the replica.
 pub fn begin_selection(server: &Server, replica: &Replica) -> Stamp {
+    begin_reading(server, |_, offset| replica.set_position(offset))
+}
+
+/// The same for another reader. Without a log, `keep` is told from where on it needs the stream.
+pub fn begin_reading(server: &Server, keep: impl FnOnce(&mut State, u64)) -> Stamp {
     match server.engine.durability.log() {
         Some(log) => Stamp(log.begin_selection().0),
         None => {
-            let mut state = server.feeding.state.lock();
+            let state = &mut *server.feeding.state.lock();
             state.dresser.forget();
-            // From now on the backlog keeps what is behind it.
-            replica.set_position(state.journal_end);
-            Stamp(state.journal_end)
+            let end = state.journal_end;
+            keep(state, end);
+            Stamp(end)
         }
     }
 }

@@ -11,6 +11,7 @@ use command::table::{self, Runs};
 use engine::Engine;
 use engine::durability::apply;
 use engine::full_copy::Stamps;
+use engine::slot_copy::Copied;
 use keyspace::{DbIndex, Key};
 use replication::feed::pad;
 use replication::link::{MasterStream, Place, Role, Unit, UnitRequest, Words};
@@ -20,6 +21,24 @@ use wire::{encode_arg, encode_request_header};
 
 /// The longest unit that is looked at: a transaction is in memory as a whole.
 const UNIT_BYTES_MAX: usize = 2 << 30;
+
+/// Up to where in the history a copy has each key.
+pub trait CopiedTo {
+    /// Up to where it has this one; [`Stamp::LAST`]: nothing of it is due, whenever it is written.
+    fn of(&self, key: &Key<'_>) -> Stamp;
+}
+
+impl CopiedTo for Stamps {
+    fn of(&self, key: &Key<'_>) -> Stamp {
+        Stamps::of(self, key.db.0, key.slot)
+    }
+}
+
+impl CopiedTo for Copied {
+    fn of(&self, key: &Key<'_>) -> Stamp {
+        Copied::of(self, key)
+    }
+}
 
 /// Makes a replica's stream of the one that all read.
 pub struct Filter<'f> {
@@ -65,9 +84,63 @@ impl<'f> Filter<'f> {
     }
 }
 
+/// Makes requests of the stream that all read, for who has a copy of some slots: what that lacks, database by database. Nothing else.
+pub struct Sieve<'f> {
+    engine: &'f Engine,
+    stream: MasterStream,
+    words: Words,
+    /// What an offset is less than the stamp of the same place.
+    less: u64,
+}
+
+impl<'f> Sieve<'f> {
+    /// For a copy that began at an offset, which was this place in the history.
+    pub fn new(engine: &'f Engine, offset: u64, at: Stamp) -> Sieve<'f> {
+        let stream = MasterStream::new(Place { offset, database: 0 }, UNIT_BYTES_MAX);
+        Sieve { engine, stream, words: Words::default(), less: at.0.wrapping_sub(offset) }
+    }
+
+    /// Takes the next bytes of the stream, and shows the requests of them that are due.
+    ///
+    /// # Errors
+    /// As [`Filter::take`].
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        copied: &dyn CopiedTo,
+        mut show: impl FnMut(DbIndex, &[u8]),
+    ) -> io::Result<()> {
+        self.stream.feed(bytes);
+        let judge = Judge { engine: self.engine, stamps: copied };
+        while let Some(unit) =
+            self.stream.next_unit().map_err(|ending| io::Error::other(ending.to_string()))?
+        {
+            let end = Stamp(unit.end().offset.wrapping_add(self.less));
+            let mut walk = unit.walk(&mut self.words);
+            while let Some(group) = walk.next_group() {
+                for request in group.commands() {
+                    let db = DbIndex(request.database);
+                    match judge.request(&request, end)? {
+                        Verdict::Due if is_of_keys(&request) => show(db, request.bytes),
+                        Verdict::Instead(bytes) => show(db, &bytes),
+                        Verdict::Due | Verdict::Done => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request changes keys.
+fn is_of_keys(request: &UnitRequest<'_>) -> bool {
+    let effect = table::find_for(&request.request).and_then(|command| command.effect);
+    matches!(effect, Some(Scope::Key(_) | Scope::OnlyKey | Scope::Transfer))
+}
+
 struct Judge<'f> {
     engine: &'f Engine,
-    stamps: &'f Stamps,
+    stamps: &'f dyn CopiedTo,
 }
 
 impl Judge<'_> {
@@ -162,7 +235,7 @@ impl Judge<'_> {
     }
 
     fn is_due(&self, key: &Key<'_>, end: Stamp) -> bool {
-        self.stamps.of(key.db.0, key.slot) < end
+        self.stamps.of(key) < end
     }
 }
 

@@ -21,6 +21,7 @@ pub mod handover;
 pub mod joining;
 pub mod resuming;
 mod sending;
+pub mod slot_stream;
 pub mod synced;
 pub mod unfinished;
 pub mod upkeep;

@@ -116,9 +116,10 @@ pub fn keep_stream(server: &Server) {
         return;
     }
     let end = log.stream().offset;
-    let of_replicas = state.replicas.iter().filter_map(|replica| replica.position()).min();
+    let of_replicas = state.replicas.iter().filter_map(|replica| replica.position());
     let of_left = state.left.map(|(_, offset)| offset);
-    let needed = of_replicas.into_iter().chain(of_left).min().unwrap_or(end).min(end);
+    let of_others = state.readers.values().copied();
+    let needed = of_replicas.chain(of_left).chain(of_others).min().unwrap_or(end).min(end);
     let least = end.saturating_sub(server.engine.config.replica_log_keep());
     log.keep_stream_from(Some(needed.max(least)));
 }

@@ -53,12 +53,20 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// Those of the connection; the answer is an error, whose text it gives.
     pub fn ask(&mut self, words: &[&[u8]]) -> io::Result<Value> {
+        self.say(words)?;
+        self.receive()
+    }
+
+    /// Asks, and leaves the answer to [`Asking::receive`].
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn say(&mut self, words: &[&[u8]]) -> io::Result<()> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, words);
         self.outgoing.set_deadline(Instant::now() + self.patience);
         let server = self.server;
-        self.outgoing.write_all(&bytes, &mut || look(server))?;
-        self.receive()
+        self.outgoing.write_all(&bytes, &mut || look(server))
     }
 
     /// Waits for what comes next.

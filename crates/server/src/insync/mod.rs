@@ -77,7 +77,7 @@ fn spawn(
 }
 
 /// Ends a wait when the server ends.
-fn look(server: &Server) -> io::Result<()> {
+pub fn look(server: &Server) -> io::Result<()> {
     match server.engine.is_ending() {
         true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends")),
         false => Ok(()),

@@ -11,6 +11,7 @@ mod identity;
 use crate::dispatch::ownership;
 use crate::insync;
 use crate::insync::asking::Asking;
+use crate::moving;
 use crate::server::Server;
 use crate::shard::{self, Address, Settings, Shard, Store};
 use identity::Identity;
@@ -52,6 +53,7 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
         part.introduce(identity.id);
     }
     insync::begin_without(server);
+    moving::begin(server, config_servers.clone())?;
     let server = server.clone();
     std::thread::Builder::new().name("cluster".to_owned()).spawn(move || {
         let troubles = vec![String::new(); config_servers.len()];

@@ -15,7 +15,7 @@ use ::log::{Dresser, ReplicationId};
 use parking_lot::Mutex;
 use replica::Replica;
 use replication::feed::{Backlog, Ranges};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -84,6 +84,8 @@ pub struct State {
     pub taken_over_at: Option<u64>,
     /// All of them, in the order in which they came.
     pub replicas: Vec<Arc<Replica>>,
+    /// Offsets from which on others who read it need it: moves of slots, by their numbers.
+    pub readers: BTreeMap<u64, u64>,
     /// Which offsets are one replica's alone.
     pub ranges: Ranges,
     /// Those that wait for a full copy.
@@ -155,9 +157,10 @@ impl State {
 
     /// Drops what is kept for nobody.
     pub fn trim(&mut self) {
-        let State { backlog, replicas, held_bytes_max, .. } = self;
+        let State { backlog, replicas, readers, held_bytes_max, .. } = self;
         if let Some(backlog) = backlog {
-            backlog.trim(|| replicas.iter().filter_map(|one| one.position()).min(), *held_bytes_max);
+            let positions = || replicas.iter().filter_map(|one| one.position());
+            backlog.trim(|| positions().chain(readers.values().copied()).min(), *held_bytes_max);
         }
     }
 

@@ -1,0 +1,420 @@
+//! One attempt to give slots to another shard: copies what they hold, then what is written meanwhile, and at last holds requests back.
+//!
+//! The other shard's master does what it is sent as writes of its own, and answers when it is committed there: so what was answered need not be sent again, and an error
+//! ends the attempt.
+//!
+//! Thread rule: the thread of [`super`].
+//!
+//! Invariants:
+//! 1. `MOVE READY` is said only when requests to the slots are held back, nothing that was begun before runs any more, all of it is committed here, and the other
+//!    shard has answered for all of it.
+//! 2. Nothing is sent after that.
+
+use super::own_epoch;
+use super::telling::{Config, Retry};
+use crate::clustered::View;
+use crate::feeding::slot_stream::SlotStream;
+use crate::insync::asking::Asking;
+use crate::server::Server;
+use crate::shard::Address;
+use engine::slot_copy::{self, Copied, Taker};
+use keyspace::{DbIndex, Slot};
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use sys::{Shown, Stamp};
+use telemetry::log;
+use topology::{Move, Stage};
+use wire::Value;
+
+/// How long the other master may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that were sent and are not answered, at most.
+const WINDOW_BYTES: usize = 2 << 20;
+
+/// What is sent at a time.
+const PIECE_BYTES: usize = 96 << 10;
+
+/// With so little to be sent yet it is caught up.
+const BEHIND_BYTES: u64 = 128 << 10;
+
+/// How long it may take to catch up when all is copied: it does not if more is written than can be sent.
+const CATCHING_UP: Duration = Duration::from_secs(120);
+
+/// How long the other master may take to clear what it has of the slots, or to hear of the move.
+const WELCOME: Duration = Duration::from_secs(60);
+
+/// Between two questions, and two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How often it says how far it is.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Why an attempt has come to nothing.
+pub struct Failure {
+    /// Whether another may not.
+    pub retry: Retry,
+    /// A sentence for the operator.
+    pub reason: String,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        let reason = error.to_string();
+        // The other server would refuse the same again.
+        let is_final = ["OOM", "SLOTMOVE-REFUSED"].iter().any(|word| reason.starts_with(word));
+        Failure { retry: if is_final { Retry::Never } else { Retry::Again }, reason }
+    }
+}
+
+/// Whether an attempt is the one that a topology tells of.
+pub fn is_current(server: &Server, one: &Move) -> bool {
+    stage_of(&view(server), one).is_some()
+}
+
+fn view(server: &Server) -> Arc<View> {
+    server.clustered.get().map(|part| part.view()).unwrap_or_default()
+}
+
+/// How far an attempt is, as far as it is known; None: it is over.
+fn stage_of<'v>(view: &'v View, one: &Move) -> Option<&'v Stage> {
+    let told = view.topology.moves.get(&one.id)?;
+    (told.attempt == one.attempt && told.is_under_way()).then_some(&told.stage)
+}
+
+/// The attempt.
+pub struct Giving<'g> {
+    server: &'g Arc<Server>,
+    one: &'g Move,
+    /// In which this server was master when it began.
+    epoch: u64,
+    began: Instant,
+}
+
+impl<'g> Giving<'g> {
+    /// An attempt of a move, by the master in this epoch.
+    pub fn new(server: &'g Arc<Server>, one: &'g Move, epoch: u64) -> Giving<'g> {
+        Giving { server, one, epoch, began: Instant::now() }
+    }
+
+    /// Makes it, and sees how it ends.
+    ///
+    /// # Errors
+    /// It has come to nothing.
+    pub fn run(self, config: &mut Config<'_>) -> Result<(), Failure> {
+        let one = self.one;
+        log!(
+            Notice,
+            "Move {}: {} slots are copied to shard {}, attempt {}",
+            one.id,
+            one.count(),
+            one.to,
+            one.attempt
+        );
+        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
+        let (asking, epoch) = self.reach()?;
+        let epochs = (self.epoch, epoch);
+        let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: Instant::now() });
+        let mut link =
+            Link { giving: &self, asking, outstanding: Default::default(), bytes: 0, sent: 0, pending: None };
+        let slots: Vec<Slot> =
+            one.slots.iter().flat_map(|range| range.first..=range.last).map(Slot).collect();
+        let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
+        let engine = &self.server.engine;
+        let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
+        self.catch_up(&mut link, &mut stream, &copied, &progress)?;
+        let (config, sent) = (progress.into_inner().config, link.sent);
+        config.say_caught_up(one, epochs).map_err(|error| self.unsaid(&error))?;
+        self.hand_over(&mut link, &mut stream, &copied)?;
+        drop((link, stream));
+        log!(
+            Notice,
+            "Move {}: {} keys, {sent} bytes were sent in {:.2?}",
+            one.id,
+            copied.keys(),
+            self.began.elapsed()
+        );
+        self.conclude(config, epochs)
+    }
+
+    /// What a config server did not take may be so all the same, and is in the topology then.
+    fn unsaid(&self, error: &io::Error) -> Failure {
+        Failure { retry: Retry::Again, reason: format!("the config servers did not take a word: {error}") }
+    }
+
+    /// Ends the attempt where it is no more.
+    fn look(&self) -> io::Result<()> {
+        crate::insync::look(self.server)?;
+        let is_master = own_epoch(self.server) == Some(self.epoch);
+        match is_master && is_current(self.server, self.one) {
+            true => Ok(()),
+            false => {
+                Err(io::Error::other("this server is not the one any more that is to give these slots away"))
+            }
+        }
+    }
+
+    /// How many keys the slots have now.
+    fn keys(&self) -> u64 {
+        let engine = &self.server.engine;
+        let batch = engine.keyspace.enter(engine.moving_guest());
+        let slots = || self.one.slots.iter().flat_map(|range| range.first..=range.last).map(Slot);
+        let count = |db| slots().filter_map(|slot| batch.try_count_slot(db, slot)).sum::<usize>() as u64;
+        engine.databases().map(count).sum()
+    }
+
+    /// Connects to the other shard's master, which has nothing of the slots then; and the epoch in which it is that.
+    fn reach(&self) -> io::Result<(Asking<'g>, u64)> {
+        let began = Instant::now();
+        loop {
+            self.look()?;
+            match self.introduce() {
+                Ok(reached) => return Ok(reached),
+                Err(error) if began.elapsed() >= WELCOME => return Err(error),
+                Err(_) => thread::sleep(LOOK_AGAIN),
+            }
+        }
+    }
+
+    fn introduce(&self) -> io::Result<(Asking<'g>, u64)> {
+        let view = view(self.server);
+        let unknown = || io::Error::other(format!("shard {} has no master", self.one.to));
+        let to = view.topology.master_of(self.one.to).ok_or_else(unknown)?;
+        let with_tls = self.server.engine.config.tls_replication();
+        let place = Address { host: to.host.clone(), port: if with_tls { to.tls_port } else { to.port } };
+        let mut asking = Asking::to(self.server, &place, PATIENCE)?;
+        let (id, attempt) = (self.one.id.to_string(), self.one.attempt.to_string());
+        let words: [&[u8]; 4] = [b"SLOTMOVE", b"BEGIN", id.as_bytes(), attempt.as_bytes()];
+        match asking.ask(&words)? {
+            Value::Int(epoch) => Ok((asking, u64::try_from(epoch).unwrap_or_default())),
+            _ => Err(io::Error::other("the other server does not know what slots are brought")),
+        }
+    }
+
+    /// Sends what was written meanwhile, until little is left.
+    fn catch_up(
+        &self,
+        link: &mut Link<'_>,
+        stream: &mut SlotStream<'_>,
+        copied: &Copied,
+        progress: &RefCell<Progress<'_, '_>>,
+    ) -> Result<(), Failure> {
+        let began = Instant::now();
+        loop {
+            self.look()?;
+            link.pass_on(|show| stream.pass_on(copied, show))?;
+            link.settle()?;
+            progress.borrow_mut().tell(copied.keys(), link.sent, stream.behind());
+            if stream.behind() <= BEHIND_BYTES {
+                return Ok(());
+            }
+            if began.elapsed() >= CATCHING_UP {
+                let reason = "more is written to the shard than can be sent to the other".to_owned();
+                return Err(Failure { retry: Retry::Never, reason });
+            }
+        }
+    }
+
+    /// When requests are held back: everything that they have done is sent, and answered.
+    fn hand_over(
+        &self,
+        link: &mut Link<'_>,
+        stream: &mut SlotStream<'_>,
+        copied: &Copied,
+    ) -> Result<(), Failure> {
+        self.wait_until(|view| stage_of(view, self.one) == Some(&Stage::Switching))?;
+        let end = self.end()?;
+        let shown = Shown { up_to: end, is_write: true };
+        while !self.server.net.gate.is_open_for(shown) {
+            self.look()?;
+            if let Some(log) = self.server.engine.durability.log() {
+                log.nudge();
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        link.pass_on(|show| stream.pass_on_until(end, copied, show, || self.look()))?;
+        link.settle()?;
+        self.confirm(link)?;
+        Ok(())
+    }
+
+    /// Where everything ends that was begun before requests were held back.
+    fn end(&self) -> io::Result<Stamp> {
+        let engine = &self.server.engine;
+        loop {
+            self.look()?;
+            let mut batch = engine.keyspace.enter(engine.moving_guest());
+            if batch.try_hold_all() {
+                batch.see_all();
+                let end = batch.take_seen();
+                batch.release();
+                return Ok(end);
+            }
+            drop(batch);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still.
+    fn confirm(&self, link: &mut Link<'_>) -> io::Result<()> {
+        loop {
+            self.look()?;
+            match link.asking.ask(&[b"SLOTMOVE", b"CONFIRM"])? {
+                Value::Int(1) => return Ok(()),
+                _ => thread::sleep(Duration::from_micros(500)),
+            }
+        }
+    }
+
+    /// Says that all is ready until it is known what has become of it.
+    fn conclude(&self, config: &mut Config<'_>, epochs: (u64, u64)) -> Result<(), Failure> {
+        while is_current(self.server, self.one) && !self.server.engine.is_ending() {
+            self.look()?;
+            match config.say_ready(self.one, epochs) {
+                Ok(()) => self.wait_until(|view| stage_of(view, self.one).is_none())?,
+                Err(_) => thread::sleep(LOOK_AGAIN),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&View) -> bool) -> io::Result<()> {
+        let Some(part) = self.server.clustered.get() else { return Ok(()) };
+        loop {
+            let view = part.view();
+            if is_so(&view) {
+                return Ok(());
+            }
+            self.look()?;
+            part.wait_for_change(&view, LOOK_AGAIN);
+        }
+    }
+}
+
+/// Says how far it is now and then.
+struct Progress<'p, 'c> {
+    config: &'p mut Config<'c>,
+    one: &'p Move,
+    of: u64,
+    told_at: Instant,
+}
+
+impl Progress<'_, '_> {
+    fn tell(&mut self, keys: u64, bytes: u64, behind: u64) {
+        if self.told_at.elapsed() >= PROGRESS {
+            self.told_at = Instant::now();
+            let of = self.of;
+            // Who is not told asks again.
+            let _ = self
+                .config
+                .say_progress(self.one, format!("keys={keys} bytes={bytes} of={of} behind={behind}"));
+        }
+    }
+}
+
+/// What was sent to the other server, and is to be.
+struct Link<'l> {
+    giving: &'l Giving<'l>,
+    asking: Asking<'l>,
+    /// How long what is not answered is.
+    outstanding: std::collections::VecDeque<usize>,
+    bytes: usize,
+    sent: u64,
+    /// Requests that wait for more of their database.
+    pending: Option<(DbIndex, Vec<u8>)>,
+}
+
+impl Link<'_> {
+    /// Sends requests for a database, when there are enough of them.
+    fn send(&mut self, db: DbIndex, requests: &[u8]) -> io::Result<()> {
+        match &mut self.pending {
+            Some((own, pending)) if *own == db => pending.extend_from_slice(requests),
+            _ => {
+                self.flush()?;
+                self.pending = Some((db, requests.to_vec()));
+            }
+        }
+        match self.pending.as_ref().is_some_and(|(_, pending)| pending.len() >= PIECE_BYTES) {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some((db, requests)) = self.pending.take() else { return Ok(()) };
+        let rate = self.giving.server.engine.config.cluster_move_rate();
+        while self.bytes + requests.len() > WINDOW_BYTES && !self.outstanding.is_empty() {
+            self.receive()?;
+        }
+        self.asking.say(&[b"SLOTMOVE", b"APPLY", db.0.to_string().as_bytes(), &requests])?;
+        self.outstanding.push_back(requests.len());
+        self.bytes += requests.len();
+        self.sent += requests.len() as u64;
+        self.rest(rate)
+    }
+
+    /// Rests as long as it is ahead of its rate, in bytes a second; 0: none.
+    fn rest(&self, rate: u64) -> io::Result<()> {
+        while rate > 0 {
+            let due = Duration::from_secs_f64(self.sent as f64 / rate as f64);
+            let Some(left) = due.checked_sub(self.giving.began.elapsed()) else { break };
+            self.giving.look()?;
+            thread::sleep(left.min(LOOK_AGAIN));
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        self.asking.receive()?;
+        self.bytes -= self.outstanding.pop_front().unwrap_or_default();
+        Ok(())
+    }
+
+    /// Waits until all that there was is answered.
+    fn settle(&mut self) -> io::Result<()> {
+        self.flush()?;
+        while !self.outstanding.is_empty() {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is shown to it.
+    fn pass_on(
+        &mut self,
+        work: impl FnOnce(&mut dyn FnMut(DbIndex, &[u8])) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut result = Ok(());
+        work(&mut |db, request| {
+            if result.is_ok() {
+                result = self.send(db, request);
+            }
+        })?;
+        result
+    }
+}
+
+/// Sends a copy, and what is written meanwhile.
+struct Sender<'s, 'l, 'p, 'c> {
+    link: &'s mut Link<'l>,
+    stream: &'s mut SlotStream<'l>,
+    progress: &'s RefCell<Progress<'p, 'c>>,
+}
+
+impl Taker for Sender<'_, '_, '_, '_> {
+    fn take(&mut self, db: DbIndex, requests: Vec<u8>) -> io::Result<()> {
+        self.link.send(db, &requests)
+    }
+
+    fn passed(&mut self, copied: &Copied) -> io::Result<()> {
+        if self.stream.behind() > BEHIND_BYTES {
+            self.link.giving.look()?;
+            self.link.pass_on(|show| self.stream.pass_on(copied, show))?;
+        }
+        self.progress.borrow_mut().tell(copied.keys(), self.link.sent, self.stream.behind());
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Slots that go to another shard, as the master of the one that has them sees it: what they hold is copied, then requests to them are held back, then somebody else
+//! has them. `docs/cluster.md` tells the whole of it, and why nothing is lost.
+//!
+//! What is to be done stands in the topology, and nowhere else: a server that restarts, or becomes master, goes on from there.
+//! - a move away that is *copying* is an attempt to be made ([`giving`]); it says how it ended to the config servers ([`telling`]);
+//! - while one is *switching*, requests to its slots wait ([`topology::Routes`]); an attempt that nobody here has made has come to nothing;
+//! - what is left of slots that are another shard's is cleared away ([`clearing`]).
+//!
+//! Thread rule: one thread. A shard takes part in one move at a time.
+
+mod clearing;
+mod giving;
+mod telling;
+
+use crate::clustered::View;
+use crate::server::Server;
+use crate::shard::Address;
+use giving::Giving;
+use replication::insync::Role;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use telling::{Config, Retry};
+use topology::{Move, Stage};
+
+/// How long nothing may happen before it looks whether there is something to do.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// How long it leaves a move alone whose outcome could not be told.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Does what is to be done with slots that move, in a thread of its own, as long as the server runs.
+///
+/// # Errors
+/// Those of the system.
+pub fn begin(server: &Arc<Server>, config_servers: Vec<Address>) -> io::Result<()> {
+    let server = server.clone();
+    let run = move || Moving { server: &server, config: Config::new(&server, config_servers) }.run();
+    std::thread::Builder::new().name("slots".to_owned()).spawn(run).map(drop)
+}
+
+struct Moving<'m> {
+    server: &'m Arc<Server>,
+    config: Config<'m>,
+}
+
+impl Moving<'_> {
+    fn run(&mut self) {
+        while !self.server.engine.is_ending() {
+            let Some(part) = self.server.clustered.get() else { return };
+            let view = part.view();
+            let is_busy = leads(self.server, &view) && self.step(&view);
+            if !is_busy {
+                part.wait_for_change(&view, IDLE);
+            }
+        }
+    }
+
+    /// Does one thing. False: nothing is to be done now.
+    fn step(&mut self, view: &View) -> bool {
+        let Some(own) = view.shard() else { return false };
+        let mut under_way = view.topology.moves.values().filter(|one| one.from == own && one.is_under_way());
+        match under_way.next() {
+            Some(one) if one.stage == Stage::Copying => self.give(one),
+            Some(one) => self.fail(one, Retry::Again, "the master was not the one that has copied"),
+            None => return clearing::step(self.server, view),
+        }
+        true
+    }
+
+    /// Makes an attempt.
+    fn give(&mut self, one: &Move) {
+        let Some(epoch) = own_epoch(self.server) else { return };
+        let giving = Giving::new(self.server, one, epoch);
+        match giving.run(&mut self.config) {
+            Ok(()) => {}
+            Err(failure) => self.fail(one, failure.retry, &failure.reason),
+        }
+    }
+
+    /// Says that an attempt has come to nothing, unless it is known already.
+    fn fail(&mut self, one: &Move, retry: Retry, reason: &str) {
+        if giving::is_current(self.server, one) && self.config.say_failed(one, retry, reason).is_err() {
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+/// Whether this server is master of its shard, and knows who has which slots.
+fn leads(server: &Server, view: &View) -> bool {
+    view.leads && own_epoch(server).is_some()
+}
+
+/// The epoch in which this server is master of its shard; None: it is not.
+fn own_epoch(server: &Server) -> Option<u64> {
+    let standing = server.shard.get()?.standing();
+    (standing.role == Role::Master && !standing.is_halted).then_some(standing.epoch.0)
+}
