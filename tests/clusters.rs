@@ -2,8 +2,8 @@
 //!
 //!     TARN_STEPS=100 TARN_SEED=$RANDOM ./test --test tests -- --nocapture clusters::masters_come_and_go
 
-mod cluster;
-mod guided;
+pub mod cluster;
+pub mod guided;
 
 use cluster::Cluster;
 use guided::Guided;

@@ -51,6 +51,7 @@ mod rows;
 mod secrets;
 mod security;
 mod shards;
+mod slot_moves;
 mod snapshots;
 mod soak;
 mod starts;

@@ -28,6 +28,7 @@ const SUBCOMMANDS: usize = 9;
 /// Command, field, why they differ.
 const TOLERATED: &[(&str, &str, &str)] = &[
     ("insync", "name", "Tarn's own"),
+    ("slotmove", "name", "Tarn's own"),
     ("delifeq", "name", "newer than both real servers"),
     ("msetex", "name", "newer than both real servers"),
     ("hexpire", "name", "newer than both real servers"),

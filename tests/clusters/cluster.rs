@@ -81,7 +81,8 @@ impl Cluster {
         }
     }
 
-    fn ask_config(&self, words: &[&str]) -> Option<Value> {
+    /// Asks the config server; None: there is no answer.
+    pub fn ask_config(&self, words: &[&str]) -> Option<Value> {
         let mut client = Client::connect(self.config_address).ok()?;
         client.stream().set_read_timeout(Some(REPLY_WITHIN)).ok()?;
         client.call(words).ok()

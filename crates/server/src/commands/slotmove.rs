@@ -33,6 +33,7 @@ pub const ROWS: &[Row<ServerHandler>] =
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("slotmove|apply", 4, WRITES, apply)
         .complexity("O(N), N being the number of requests")
+        .shows(Shows::WhatItNotes)
         .syntax("db requests")
         .summary("Is what the slots that are brought hold, and what is done in them."),
     sub("slotmove|begin", 4, FLAGS, begin)
@@ -57,7 +58,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, Reach::All, flags, handler).shows(Shows::Nothing).group(Group::Cluster)
+    row(name, arity, Reach::All, flags, handler).group(Group::Cluster).shows(Shows::Nothing)
 }
 
 /// It is too early: the same may be said again.

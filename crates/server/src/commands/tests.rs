@@ -73,6 +73,10 @@ const SHOW_NOTHING: &[&str] = &[
     "select",
     "shutdown",
     "slaveof",
+    "slotmove",
+    "slotmove|begin",
+    "slotmove|confirm",
+    "slotmove|help",
     "slowlog",
     "slowlog|help",
     "slowlog|len",
@@ -104,6 +108,7 @@ const NOTE_WHAT_THEY_SHOW: &[&str] = &[
     "info",
     "memory|usage",
     "migrate",
+    "slotmove|apply",
     "watch",
 ];
 

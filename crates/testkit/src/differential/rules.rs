@@ -429,6 +429,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("slaveof", "turns the server into a replica"),
     ("failover", "needs a replica"),
     ("insync", "Tarn's own, between nodes of a shard"),
+    ("slotmove", "Tarn's own, between masters of a cluster"),
     ("wait", "blocks; there is no replica to wait for"),
     ("waitaof", "blocks; there is no replica to wait for"),
     ("migrate", "needs another server"),

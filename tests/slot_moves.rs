@@ -1,0 +1,320 @@
+//! Slots that move between shards of real processes, with all that they hold, while they are written and while servers are killed and stand still.
+//!
+//!     TARN_STEPS=100 TARN_SEED=$RANDOM ./test --test tests -- --nocapture slot_moves::nothing_is_lost
+
+use crate::clusters::cluster::{self, Cluster};
+use crate::clusters::guided::{Came, Guided};
+use crate::porcupine::{Notes, Verdict, judge};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use sys::Prng;
+use testkit::ask::{call, ok};
+use testkit::{Budget, Client};
+use topology::{ServerId, ShardId, Stage, Topology};
+use wire::{Value, key_slot};
+
+/// Clients at work at a time.
+const CLIENTS: u64 = 4;
+/// Keys that are set and read, of slots that move.
+const KEYS: u64 = 6;
+/// How long something lasts at most, in milliseconds.
+const FAULT_MS_MAX: u64 = 2000;
+
+/// The master of a shard, as the config server says.
+fn master(topology: &Topology, shard: u16) -> ServerId {
+    topology.master_of(ShardId(shard)).expect("there is one").id
+}
+
+/// Has slots go to a shard; gives how that ended.
+fn move_slots(cluster: &Cluster, to: u16, slots: &[String]) -> Result<(), String> {
+    let to = to.to_string();
+    let words: Vec<&str> = ["CLUSTER", "MOVE-SLOTS", "-", &to].into_iter().chain(slots.iter().map(String::as_str)).collect();
+    let mut answer = None;
+    cluster::wait_until("the move is written down", || {
+        answer = cluster.ask_config(&words);
+        !matches!(&answer, None | Some(Value::Error(_))) || matches!(&answer, Some(Value::Error(line)) if line.starts_with(b"ERR"))
+    });
+    match answer {
+        Some(Value::Simple(_)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Waits until no move is under way; gives why the last one has failed, if it has.
+fn wait_for_moves(cluster: &Cluster) -> Option<String> {
+    let mut failed = None;
+    cluster::wait_until("moves are over", || {
+        cluster.topology().is_some_and(|topology| {
+            let mut moves = topology.moves.values();
+            failed = moves.clone().find_map(|one| match &one.stage {
+                Stage::Failed(reason) => Some(reason.clone()),
+                _ => None,
+            });
+            moves.all(|one| matches!(one.stage, Stage::Failed(_)))
+        })
+    });
+    failed
+}
+
+/// Keys of all types, with and without times to live, short and long, in several databases.
+fn fill(client: &mut Client, databases: u32, tag: &str) {
+    for db in 0..databases {
+        call(client, &["SELECT", &db.to_string()]);
+        let key = |name: &str| format!("{name}{{{tag}}}");
+        call(client, &["SET", &key("string"), "value"]);
+        call(client, &["SET", &key("number"), "42", "EX", "10000"]);
+        call(client, &["SET", &key("text"), &"x".repeat(300_000)]);
+        call(client, &["SET", &key("expired"), "soon", "PX", "1"]);
+        for chunk in 0..60 {
+            let words = |command: &str, name: &str, each: &dyn Fn(u32) -> Vec<String>| {
+                let members = (chunk * 50..chunk * 50 + 50).flat_map(each);
+                [command.to_owned(), key(name)].into_iter().chain(members).collect::<Vec<_>>()
+            };
+            let long = |number: u32| format!("{number}-{}", "y".repeat(60));
+            for words in [
+                words("RPUSH", "list", &|n| vec![long(n)]),
+                words("SADD", "set", &|n| vec![long(n)]),
+                words("ZADD", "zset", &|n| vec![n.to_string(), long(n)]),
+                words("HSET", "hash", &|n| vec![long(n), n.to_string()]),
+            ] {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                call(client, &words);
+            }
+        }
+        for number in 1..500 {
+            call(client, &["XADD", &key("stream"), &format!("{number}-1"), "field", &number.to_string()]);
+        }
+        call(client, &["XGROUP", "CREATE", &key("stream"), "group", "0"]);
+        call(client, &["XREADGROUP", "GROUP", "group", "me", "COUNT", "10", "STREAMS", &key("stream"), ">"]);
+        for (command, name, more) in [("RPUSH", "few", "1"), ("SADD", "ints", "7"), ("SADD", "small", "a"), ("PFADD", "hll", "a")] {
+            call(client, &[command, &key(name), more]);
+        }
+        call(client, &["EXPIRE", &key("few"), "5000"]);
+    }
+    call(client, &["SELECT", "0"]);
+}
+
+/// What a server shows of each key of a database.
+fn shown(client: &mut Client, db: u32) -> BTreeMap<Vec<u8>, (Value, Value)> {
+    call(client, &["SELECT", &db.to_string()]);
+    let Value::Array(keys) = call(client, &["KEYS", "*"]) else { panic!("it lists keys") };
+    assert_eq!(call(client, &["DBSIZE"]), Value::Int(keys.len() as i64));
+    let mut all = BTreeMap::new();
+    for key in keys {
+        let Value::Bulk(name) = key else { panic!("a key is bytes") };
+        let text = String::from_utf8_lossy(&name).into_owned();
+        let digest = call(client, &["DEBUG", "DIGEST-VALUE", &text]);
+        let until = call(client, &["PEXPIRETIME", &text]);
+        all.insert(name, (digest, until));
+    }
+    all
+}
+
+/// Tags whose slots stand in one range, low in the map.
+fn tags(count: usize, below: u16) -> Vec<String> {
+    (0..).map(|number: u32| format!("t{number}")).filter(|tag| key_slot(tag.as_bytes()) < below).take(count).collect()
+}
+
+fn moves_everything(edition: &str) {
+    let cluster = Cluster::begin(2, 2, &["--edition", edition, "--enable-debug-command", "yes"]);
+    let topology = cluster.topology().expect("it is there");
+    let (source, target) = (master(&topology, 0), master(&topology, 1));
+    let (mut from, mut to) = (cluster.connect(source).unwrap(), cluster.connect(target).unwrap());
+    let tags = tags(3, 2000);
+    for tag in &tags {
+        fill(&mut from, 3, tag);
+    }
+    let before: Vec<_> = (0..3).map(|db| shown(&mut from, db)).collect();
+    assert!(before.iter().all(|all| all.len() > 30));
+    assert_eq!(move_slots(&cluster, 1, &["0-1999".to_owned()]), Ok(()));
+    assert_eq!(wait_for_moves(&cluster), None);
+    cluster::wait_until("the other shard shows them", || {
+        (0..3).all(|db| shown(&mut to, db) == before[db as usize])
+    });
+    assert!((0..3).all(|db| shown(&mut from, db).is_empty()));
+    // Nothing is left of them, and all of it is with the replica, too.
+    let slot = key_slot(tags[0].as_bytes()).to_string();
+    cluster::wait_until("the former owner has cleared them", || {
+        call(&mut from, &["CLUSTER", "COUNTKEYSINSLOT", &slot]) == Value::Int(0)
+    });
+    let replica = topology.replicas_of(ShardId(1)).next().expect("there is one").id;
+    let mut replica = cluster.connect(replica).unwrap();
+    assert_eq!(call(&mut replica, &["READONLY"]), ok());
+    cluster::wait_until("the replica shows them", || {
+        (0..3).all(|db| shown(&mut replica, db) == before[db as usize])
+    });
+    // And back, when somebody has them whom they did not come to as clients' writes.
+    assert_eq!(move_slots(&cluster, 0, &["0-1999".to_owned()]), Ok(()));
+    assert_eq!(wait_for_moves(&cluster), None);
+    cluster::wait_until("they are back", || (0..3).all(|db| shown(&mut from, db) == before[db as usize]));
+}
+
+#[test]
+fn slots_move_with_all_they_hold_in_memory() {
+    moves_everything("memory");
+}
+
+#[test]
+fn slots_move_with_all_they_hold_durably() {
+    moves_everything("durable");
+}
+
+#[test]
+fn slots_move_with_all_they_hold_beyond_memory() {
+    moves_everything("capacity");
+}
+
+/// One client at its work; what it has counted, and how often nobody knows whether it did.
+fn work(
+    guided: &mut Guided,
+    notes: &mut Notes<'_>,
+    prng: &mut Prng,
+    known: &(AtomicBool, AtomicU64),
+    tags: &[String],
+) -> BTreeMap<String, (u64, u64)> {
+    let (mut number, mut counted) = (0, BTreeMap::new());
+    while !known.0.load(Ordering::Relaxed) {
+        number += 1;
+        let tag = &tags[usize::try_from(prng.below(tags.len() as u64)).unwrap()];
+        if prng.one_in(3) {
+            let key = format!("count{}{{{tag}}}", notes.client);
+            let (done, unknown) = counted.entry(key.clone()).or_insert((0, 0));
+            match guided.call_noted(&key, &["INCR", &key]) {
+                Came::Reply(_) => *done += 1,
+                Came::Refused => {}
+                Came::Unknown => *unknown += 1,
+            }
+            continue;
+        }
+        let key = format!("r{{{tag}}}");
+        let value = format!("{}.{number}", notes.client);
+        let is_write = prng.one_in(2);
+        let (op, given) = if is_write { ("set", Some(value.as_str())) } else { ("get", None) };
+        let words = if is_write { vec!["SET", &key, &value] } else { vec!["GET", &key] };
+        let call = notes.now();
+        match guided.call_noted(&key, &words) {
+            Came::Reply(reply) => {
+                notes.note(op, (&key, given), call, Some(&reply));
+                known.1.fetch_add(u64::from(is_write), Ordering::Relaxed);
+            }
+            Came::Refused => {}
+            Came::Unknown => notes.note(op, (&key, given), call, None),
+        }
+    }
+    counted
+}
+
+/// Something happens to a server or to the config server, or nothing does.
+fn disturb(cluster: &mut Cluster, prng: &mut Prng) {
+    let topology = cluster.topology_before();
+    let lasts = Duration::from_millis(prng.below(FAULT_MS_MAX));
+    let servers: Vec<ServerId> = topology.servers.keys().copied().collect();
+    let masters = [master(&topology, 0), master(&topology, 1)];
+    let whom = match prng.below(4) {
+        0 => servers[usize::try_from(prng.below(servers.len() as u64)).unwrap()],
+        _ => masters[usize::try_from(prng.below(2)).unwrap()],
+    };
+    match prng.below(5) {
+        0 => {}
+        1 => {
+            cluster.end_config();
+            std::thread::sleep(lasts);
+            cluster.start_config();
+        }
+        2 => {
+            cluster.signal(whom, "-STOP");
+            std::thread::sleep(lasts);
+            cluster.signal(whom, "-CONT");
+        }
+        _ => {
+            cluster.kill(whom);
+            std::thread::sleep(lasts);
+            cluster.restart(whom);
+        }
+    }
+}
+
+/// What clients noted down while slots went to and fro.
+fn round(cluster: &mut Cluster, prng: &mut Prng, tags: &[String]) -> (String, u64) {
+    let began = Instant::now();
+    let known = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut clean = Guided::new(cluster);
+    for tag in tags {
+        let keys: Vec<String> = std::iter::once(format!("r{{{tag}}}"))
+            .chain((0..CLIENTS).map(|client| format!("count{client}{{{tag}}}")))
+            .collect();
+        let words: Vec<&str> = std::iter::once("DEL").chain(keys.iter().map(String::as_str)).collect();
+        clean.call(&keys[0], &words).expect("the cluster is whole");
+    }
+    let (mut history, mut counts) = (String::new(), Vec::new());
+    std::thread::scope(|scope| {
+        let known = &known;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let mut guided = Guided::new(cluster);
+                let mut notes = Notes { began: &began, client, lines: String::new() };
+                let mut prng = Prng::from_seed(prng.next_u64());
+                scope.spawn(move || {
+                    let counted = work(&mut guided, &mut notes, &mut prng, known, tags);
+                    (notes.lines, counted)
+                })
+            })
+            .collect();
+        for _ in 0..1 + prng.below(2) {
+            let owner = |cluster: &Cluster| cluster.topology_before().slots.owner(key_slot(tags[0].as_bytes()));
+            let to = if owner(cluster) == Some(ShardId(0)) { 1 } else { 0 };
+            let _ = move_slots(cluster, to, &["0-3999".to_owned()]);
+            // When in the move it happens is what this is about.
+            std::thread::sleep(Duration::from_millis(prng.below(150)));
+            disturb(cluster, prng);
+            cluster.wait_until_whole();
+            wait_for_moves(cluster);
+        }
+        known.0.store(true, Ordering::Relaxed);
+        for client in clients {
+            let (lines, counted) = client.join().expect("a client ends");
+            history.push_str(&lines);
+            counts.push(counted);
+        }
+    });
+    let mut notes = Notes { began: &began, client: CLIENTS, lines: String::new() };
+    let mut guided = Guided::new(cluster);
+    for tag in tags {
+        let key = format!("r{{{tag}}}");
+        let call = notes.now();
+        let reply = guided.call(&key, &["GET", &key]).expect("the cluster is whole");
+        notes.note("get", (&key, None), call, Some(&reply));
+    }
+    for (key, (done, unknown)) in counts.into_iter().flatten() {
+        let reply = guided.call(&key, &["GET", &key]).expect("the cluster is whole");
+        let count = match reply {
+            Value::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("it is a count"),
+            _ => 0,
+        };
+        assert!((done..=done + unknown).contains(&count), "{key} is {count}, of {done} and perhaps {unknown}");
+    }
+    (history + &notes.lines, known.1.into_inner())
+}
+
+#[test]
+fn nothing_is_lost_while_slots_go_to_and_fro() {
+    let budget = Budget::from_env(1, 2);
+    let directives = ["--edition", "durable", "--min-sync-replicas", "1"];
+    let quick = ["--shard-silence", "300", "--shard-lease", "500"];
+    let mut cluster = Cluster::begin(2, 2, &[&directives[..], &quick].concat());
+    let mut prng = Prng::from_seed(budget.seed);
+    let tags = tags(usize::try_from(KEYS).unwrap(), 4000);
+    let (mut done, mut acknowledged) = (0, 0);
+    while budget.allows(done) {
+        let (history, writes) = round(&mut cluster, &mut prng, &tags);
+        if judge(&history) == Verdict::Illegal {
+            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("illegal-moves.jsonl");
+            std::fs::write(&path, history).expect("it can be written");
+            panic!("round {done} is not linearizable (TARN_SEED={}): {}", budget.seed, path.display());
+        }
+        (done, acknowledged) = (done + 1, acknowledged + writes);
+    }
+    println!("{done} rounds (TARN_SEED={}): {acknowledged} writes were acknowledged, and none is lost", budget.seed);
+}
