@@ -30,11 +30,13 @@ fn master(topology: &Topology, shard: u16) -> ServerId {
 /// Has slots go to a shard; gives how that ended.
 fn move_slots(cluster: &Cluster, to: u16, slots: &[String]) -> Result<(), String> {
     let to = to.to_string();
-    let words: Vec<&str> = ["CLUSTER", "MOVE-SLOTS", "-", &to].into_iter().chain(slots.iter().map(String::as_str)).collect();
+    let words: Vec<&str> =
+        ["CLUSTER", "MOVE-SLOTS", "-", &to].into_iter().chain(slots.iter().map(String::as_str)).collect();
     let mut answer = None;
     cluster::wait_until("the move is written down", || {
         answer = cluster.ask_config(&words);
-        !matches!(&answer, None | Some(Value::Error(_))) || matches!(&answer, Some(Value::Error(line)) if line.starts_with(b"ERR"))
+        !matches!(&answer, None | Some(Value::Error(_)))
+            || matches!(&answer, Some(Value::Error(line)) if line.starts_with(b"ERR"))
     });
     match answer {
         Some(Value::Simple(_)) => Ok(()),
@@ -88,7 +90,9 @@ fn fill(client: &mut Client, databases: u32, tag: &str) {
         }
         call(client, &["XGROUP", "CREATE", &key("stream"), "group", "0"]);
         call(client, &["XREADGROUP", "GROUP", "group", "me", "COUNT", "10", "STREAMS", &key("stream"), ">"]);
-        for (command, name, more) in [("RPUSH", "few", "1"), ("SADD", "ints", "7"), ("SADD", "small", "a"), ("PFADD", "hll", "a")] {
+        for (command, name, more) in
+            [("RPUSH", "few", "1"), ("SADD", "ints", "7"), ("SADD", "small", "a"), ("PFADD", "hll", "a")]
+        {
             call(client, &[command, &key(name), more]);
         }
         call(client, &["EXPIRE", &key("few"), "5000"]);
@@ -114,7 +118,11 @@ fn shown(client: &mut Client, db: u32) -> BTreeMap<Vec<u8>, (Value, Value)> {
 
 /// Tags whose slots stand in one range, low in the map.
 fn tags(count: usize, below: u16) -> Vec<String> {
-    (0..).map(|number: u32| format!("t{number}")).filter(|tag| key_slot(tag.as_bytes()) < below).take(count).collect()
+    (0..)
+        .map(|number: u32| format!("t{number}"))
+        .filter(|tag| key_slot(tag.as_bytes()) < below)
+        .take(count)
+        .collect()
 }
 
 fn moves_everything(edition: &str) {
@@ -263,7 +271,8 @@ fn round(cluster: &mut Cluster, prng: &mut Prng, tags: &[String]) -> (String, u6
             })
             .collect();
         for _ in 0..1 + prng.below(2) {
-            let owner = |cluster: &Cluster| cluster.topology_before().slots.owner(key_slot(tags[0].as_bytes()));
+            let owner =
+                |cluster: &Cluster| cluster.topology_before().slots.owner(key_slot(tags[0].as_bytes()));
             let to = if owner(cluster) == Some(ShardId(0)) { 1 } else { 0 };
             let _ = move_slots(cluster, to, &["0-3999".to_owned()]);
             // When in the move it happens is what this is about.
@@ -293,7 +302,10 @@ fn round(cluster: &mut Cluster, prng: &mut Prng, tags: &[String]) -> (String, u6
             Value::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("it is a count"),
             _ => 0,
         };
-        assert!((done..=done + unknown).contains(&count), "{key} is {count}, of {done} and perhaps {unknown}");
+        assert!(
+            (done..=done + unknown).contains(&count),
+            "{key} is {count}, of {done} and perhaps {unknown}"
+        );
     }
     (history + &notes.lines, known.1.into_inner())
 }
@@ -316,5 +328,8 @@ fn nothing_is_lost_while_slots_go_to_and_fro() {
         }
         (done, acknowledged) = (done + 1, acknowledged + writes);
     }
-    println!("{done} rounds (TARN_SEED={}): {acknowledged} writes were acknowledged, and none is lost", budget.seed);
+    println!(
+        "{done} rounds (TARN_SEED={}): {acknowledged} writes were acknowledged, and none is lost",
+        budget.seed
+    );
 }

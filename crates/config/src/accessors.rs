@@ -142,8 +142,6 @@ numbers! {
     shard_failover_ms: u64 = "shard-failover", |n| n as u64;
     /// For how many milliseconds a member lends its master time to read.
     shard_lease_ms: u64 = "shard-lease", |n| n as u64;
-    /// How many bytes of slots that go to another shard are sent in a second; 0: as many as can be.
-    cluster_move_rate: u64 = "cluster-move-rate", |n| n as u64;
     /// The number of this node among those of its shard.
     shard_node: u32 = "shard-node", |n| n as u32;
     /// After how many milliseconds of silence a member is removed.

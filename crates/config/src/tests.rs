@@ -107,9 +107,8 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 28] = [
+    const MORE: [&str; 27] = [
         "cluster-config-servers",
-        "cluster-move-rate",
         "cluster-zone",
         "dir",
         "port",

@@ -1,6 +1,6 @@
 //! Directives of a node of a cluster, as its clients meet it.
 
-use crate::row::{BOOL, Kind, PORT, Row, TEXT, memory_from, works};
+use crate::row::{BOOL, Kind, PORT, Row, TEXT, works};
 
 /// Numbered as `topology::Endpoint` is.
 const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
@@ -19,8 +19,6 @@ pub(super) const ROWS: &[Row] = &[
         .fixed()
         .here("Tarn's own: `host:port` of each config server (`tarn config`), with commas between them"),
     works("cluster-enabled", BOOL, "no").at_start(),
-    works("cluster-move-rate", memory_from(0), "0")
-        .here("Tarn's own: bytes a second that a master sends of slots that go to another shard; 0: as many as it can"),
     works("cluster-preferred-endpoint-type", ENDPOINTS, "ip"),
     works("cluster-require-full-coverage", BOOL, "yes"),
     works("cluster-zone", Kind::Text(zone), "")

@@ -59,7 +59,7 @@ pub enum Cause {
 #[inline]
 pub fn is_here(view: &View, attention: Attention, command: &Command, ahead: Option<u16>) -> bool {
     match command.row.keys {
-        Keys::None => !command.is_exec() && !(view.routes.are_switching() && is_of_databases(command)),
+        Keys::None => !(command.is_exec() || view.routes.are_switching() && is_of_databases(command)),
         Keys::Range { first, last, .. } if last == first as isize => {
             ahead.is_some_and(|slot| is_led_here(view, attention, slot))
         }

@@ -37,7 +37,8 @@ impl<'s> SlotStream<'s> {
         if server.feeding.state.lock().backlog.is_none() {
             return Err(io::Error::other("the shard's stream is not there yet"));
         }
-        server.feeding.state.lock().readers.insert(id, end(server));
+        let now = end(server);
+        server.feeding.state.lock().readers.insert(id, now);
         upkeep::keep_stream(server);
         let keep = |state: &mut crate::replicas::State, offset| {
             state.readers.insert(id, offset);

@@ -20,6 +20,7 @@ use crate::shard::Address;
 use engine::slot_copy::{self, Copied, Taker};
 use keyspace::{DbIndex, Slot};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -117,9 +118,9 @@ impl<'g> Giving<'g> {
         let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let (asking, epoch) = self.reach()?;
         let epochs = (self.epoch, epoch);
-        let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: Instant::now() });
-        let mut link =
-            Link { giving: &self, asking, outstanding: Default::default(), bytes: 0, sent: 0, pending: None };
+        let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
+        let rate = progress.borrow_mut().tell(0, 0, 0).unwrap_or(0);
+        let mut link = Link::new(&self, asking, rate);
         let slots: Vec<Slot> =
             one.slots.iter().flat_map(|range| range.first..=range.last).map(Slot).collect();
         let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
@@ -207,7 +208,7 @@ impl<'g> Giving<'g> {
             self.look()?;
             link.pass_on(|show| stream.pass_on(copied, show))?;
             link.settle()?;
-            progress.borrow_mut().tell(copied.keys(), link.sent, stream.behind());
+            link.follow(progress.borrow_mut().tell(copied.keys(), link.sent, stream.behind()));
             if stream.behind() <= BEHIND_BYTES {
                 return Ok(());
             }
@@ -299,19 +300,18 @@ struct Progress<'p, 'c> {
     config: &'p mut Config<'c>,
     one: &'p Move,
     of: u64,
-    told_at: Instant,
+    told_at: Option<Instant>,
 }
 
 impl Progress<'_, '_> {
-    fn tell(&mut self, keys: u64, bytes: u64, behind: u64) {
-        if self.told_at.elapsed() >= PROGRESS {
-            self.told_at = Instant::now();
-            let of = self.of;
-            // Who is not told asks again.
-            let _ = self
-                .config
-                .say_progress(self.one, format!("keys={keys} bytes={bytes} of={of} behind={behind}"));
+    /// Gives the rate, if it was told one.
+    fn tell(&mut self, keys: u64, bytes: u64, behind: u64) -> Option<u64> {
+        if self.told_at.is_some_and(|told_at| told_at.elapsed() < PROGRESS) {
+            return None;
         }
+        self.told_at = Some(Instant::now());
+        let of = self.of;
+        self.config.say_progress(self.one, format!("keys={keys} bytes={bytes} of={of} behind={behind}"))
     }
 }
 
@@ -320,14 +320,24 @@ struct Link<'l> {
     giving: &'l Giving<'l>,
     asking: Asking<'l>,
     /// How long what is not answered is.
-    outstanding: std::collections::VecDeque<usize>,
+    outstanding: VecDeque<usize>,
     bytes: usize,
     sent: u64,
+    /// Bytes a second; 0: as many as can be.
+    rate: u64,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
 }
 
-impl Link<'_> {
+impl<'l> Link<'l> {
+    fn new(giving: &'l Giving<'l>, asking: Asking<'l>, rate: u64) -> Link<'l> {
+        Link { giving, asking, outstanding: VecDeque::new(), bytes: 0, sent: 0, rate, pending: None }
+    }
+
+    fn follow(&mut self, rate: Option<u64>) {
+        self.rate = rate.unwrap_or(self.rate);
+    }
+
     /// Sends requests for a database, when there are enough of them.
     fn send(&mut self, db: DbIndex, requests: &[u8]) -> io::Result<()> {
         match &mut self.pending {
@@ -345,7 +355,6 @@ impl Link<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         let Some((db, requests)) = self.pending.take() else { return Ok(()) };
-        let rate = self.giving.server.engine.config.cluster_move_rate();
         while self.bytes + requests.len() > WINDOW_BYTES && !self.outstanding.is_empty() {
             self.receive()?;
         }
@@ -353,14 +362,16 @@ impl Link<'_> {
         self.outstanding.push_back(requests.len());
         self.bytes += requests.len();
         self.sent += requests.len() as u64;
-        self.rest(rate)
+        self.rest()
     }
 
-    /// Rests as long as it is ahead of its rate, in bytes a second; 0: none.
-    fn rest(&self, rate: u64) -> io::Result<()> {
-        while rate > 0 {
-            let due = Duration::from_secs_f64(self.sent as f64 / rate as f64);
-            let Some(left) = due.checked_sub(self.giving.began.elapsed()) else { break };
+    /// Rests as long as it is ahead of its rate.
+    fn rest(&self) -> io::Result<()> {
+        if self.rate == 0 {
+            return Ok(());
+        }
+        let due = Duration::from_secs_f64(self.sent as f64 / self.rate as f64);
+        while let Some(left) = due.checked_sub(self.giving.began.elapsed()) {
             self.giving.look()?;
             thread::sleep(left.min(LOOK_AGAIN));
         }
@@ -414,7 +425,8 @@ impl Taker for Sender<'_, '_, '_, '_> {
             self.link.giving.look()?;
             self.link.pass_on(|show| self.stream.pass_on(copied, show))?;
         }
-        self.progress.borrow_mut().tell(copied.keys(), self.link.sent, self.stream.behind());
+        let told = self.progress.borrow_mut().tell(copied.keys(), self.link.sent, self.stream.behind());
+        self.link.follow(told);
         Ok(())
     }
 }

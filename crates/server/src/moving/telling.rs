@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
 use topology::Move;
+use wire::Value;
 
 /// How long it may take to reach a config server, and how long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -44,7 +45,7 @@ impl<'c> Config<'c> {
     /// # Errors
     /// Nobody can be asked, or it is refused.
     pub fn say_caught_up(&mut self, one: &Move, epochs: (u64, u64)) -> io::Result<()> {
-        self.say(one, &[b"CAUGHT-UP"], &numbers(epochs))
+        self.say(one, b"CAUGHT-UP", &numbers(epochs)).map(drop)
     }
 
     /// Says that everything is there, and that nobody is answered here.
@@ -52,7 +53,7 @@ impl<'c> Config<'c> {
     /// # Errors
     /// As [`Config::say_caught_up`].
     pub fn say_ready(&mut self, one: &Move, epochs: (u64, u64)) -> io::Result<()> {
-        self.say(one, &[b"READY"], &numbers(epochs))
+        self.say(one, b"READY", &numbers(epochs)).map(drop)
     }
 
     /// Says that an attempt has come to nothing.
@@ -63,22 +64,20 @@ impl<'c> Config<'c> {
         let word = if retry == Retry::Again { "AGAIN" } else { "FINAL" };
         let reason: String = reason.chars().filter(|one| !one.is_control()).take(REASON_BYTES_MAX).collect();
         log!(Warning, "Attempt {} of move {} of slots has come to nothing: {reason}", one.attempt, one.id);
-        self.say(one, &[b"FAILED"], &[word.to_owned(), reason])
+        self.say(one, b"FAILED", &[word.to_owned(), reason]).map(drop)
     }
 
-    /// Says how far it is.
-    ///
-    /// # Errors
-    /// As [`Config::say_caught_up`].
-    pub fn say_progress(&mut self, one: &Move, figures: String) -> io::Result<()> {
-        self.say(one, &[b"PROGRESS"], &[figures])
+    /// Says how far it is; gives how many bytes a second may be sent, 0 for as many as can be. Who is not heard asks again.
+    pub fn say_progress(&mut self, one: &Move, figures: String) -> Option<u64> {
+        match self.say(one, b"PROGRESS", &[figures]).ok()? {
+            Value::Simple(answer) => std::str::from_utf8(&answer).ok()?.strip_prefix("rate ")?.parse().ok(),
+            _ => None,
+        }
     }
 
-    fn say(&mut self, one: &Move, what: &[&[u8]], more: &[String]) -> io::Result<()> {
+    fn say(&mut self, one: &Move, what: &[u8], more: &[String]) -> io::Result<Value> {
         let (id, attempt) = (one.id.to_string(), one.attempt.to_string());
-        let mut words = vec![&b"MOVE"[..]];
-        words.extend(what);
-        words.extend([id.as_bytes(), attempt.as_bytes()]);
+        let mut words = vec![&b"MOVE"[..], what, id.as_bytes(), attempt.as_bytes()];
         words.extend(more.iter().map(String::as_bytes));
         let mut result = Err(io::ErrorKind::NotConnected.into());
         for _ in 0..self.places.len() {
@@ -92,7 +91,7 @@ impl<'c> Config<'c> {
         result
     }
 
-    fn ask(&mut self, words: &[&[u8]]) -> io::Result<()> {
+    fn ask(&mut self, words: &[&[u8]]) -> io::Result<Value> {
         let asking = match &mut self.asking {
             Some(asking) => asking,
             none => {
@@ -105,7 +104,7 @@ impl<'c> Config<'c> {
         if answer.is_err() {
             self.asking = None;
         }
-        answer.map(drop)
+        answer
     }
 }
 
