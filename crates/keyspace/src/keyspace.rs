@@ -118,7 +118,7 @@ pub struct Keyspace {
     is_in_the_past: AtomicBool,
     pub(crate) hidden: Hidden,
     /// See [`Keyspace::upheavals`].
-    upheavals: AtomicU64,
+    pub(crate) upheavals: AtomicU64,
 }
 
 /// The moment at which is done what a master wants: it says which keys' time is up, and when, so that here none's is.
@@ -783,7 +783,6 @@ impl<'b> Exclusive<'b> {
     pub fn clear(&mut self, db: DbIndex) -> Cleared {
         self.batch.tell_database(db, &|key| self.type_of(&self.batch.keyspace.key(db, key)).is_some());
         let cleared = self.clear_before(db, Stamp::LAST);
-        self.batch.keyspace.upheavals.fetch_add(1, Ordering::Release);
         self.batch.note_ready_of(db, |_| None);
         cleared
     }

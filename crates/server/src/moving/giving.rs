@@ -115,8 +115,8 @@ impl<'g> Giving<'g> {
             one.to,
             one.attempt
         );
-        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let (asking, epoch) = self.reach()?;
+        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let epochs = (self.epoch, epoch);
         let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
         let rate = progress.borrow_mut().tell(0, 0, 0).unwrap_or(0);
@@ -126,9 +126,15 @@ impl<'g> Giving<'g> {
         let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
         let engine = &self.server.engine;
         let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
-        self.catch_up(&mut link, &mut stream, &copied, &progress)?;
+        loop {
+            self.catch_up(&mut link, &mut stream, &copied, &progress)?;
+            // Whoever is not heard now is asked again, when what came in between is sent, too.
+            match progress.borrow_mut().config.say_caught_up(one, epochs) {
+                Ok(()) => break,
+                Err(_) => thread::sleep(LOOK_AGAIN),
+            }
+        }
         let (config, sent) = (progress.into_inner().config, link.sent);
-        config.say_caught_up(one, epochs).map_err(|error| self.unsaid(&error))?;
         self.hand_over(&mut link, &mut stream, &copied)?;
         drop((link, stream));
         log!(
@@ -139,11 +145,6 @@ impl<'g> Giving<'g> {
             self.began.elapsed()
         );
         self.conclude(config, epochs)
-    }
-
-    /// What a config server did not take may be so all the same, and is in the topology then.
-    fn unsaid(&self, error: &io::Error) -> Failure {
-        Failure { retry: Retry::Again, reason: format!("the config servers did not take a word: {error}") }
     }
 
     /// Ends the attempt where it is no more.
@@ -226,7 +227,12 @@ impl<'g> Giving<'g> {
         stream: &mut SlotStream<'_>,
         copied: &Copied,
     ) -> Result<(), Failure> {
-        self.wait_until(|view| stage_of(view, self.one) == Some(&Stage::Switching))?;
+        let is_held = |view: &View| stage_of(view, self.one) == Some(&Stage::Switching);
+        while !self.wait_for(is_held) {
+            self.look()?;
+            link.pass_on(|show| stream.pass_on(copied, show))?;
+            link.settle()?;
+        }
         let end = self.end()?;
         let shown = Shown { up_to: end, is_write: true };
         while !self.server.net.gate.is_open_for(shown) {
@@ -275,23 +281,21 @@ impl<'g> Giving<'g> {
         while is_current(self.server, self.one) && !self.server.engine.is_ending() {
             self.look()?;
             match config.say_ready(self.one, epochs) {
-                Ok(()) => self.wait_until(|view| stage_of(view, self.one).is_none())?,
+                Ok(()) => drop(self.wait_for(|view| stage_of(view, self.one).is_none())),
                 Err(_) => thread::sleep(LOOK_AGAIN),
             }
         }
         Ok(())
     }
 
-    fn wait_until(&self, is_so: impl Fn(&View) -> bool) -> io::Result<()> {
-        let Some(part) = self.server.clustered.get() else { return Ok(()) };
-        loop {
-            let view = part.view();
-            if is_so(&view) {
-                return Ok(());
-            }
-            self.look()?;
-            part.wait_for_change(&view, LOOK_AGAIN);
+    /// Waits a little for something to be so.
+    fn wait_for(&self, is_so: impl Fn(&View) -> bool) -> bool {
+        let Some(part) = self.server.clustered.get() else { return false };
+        let seen = part.view();
+        if !is_so(&seen) {
+            part.wait_for_change(&seen, LOOK_AGAIN);
         }
+        is_so(&part.view())
     }
 }
 
