@@ -17,6 +17,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
+use value::number::{IntBuffer, format_i64};
 use wire::{encode_arg, encode_request_header};
 
 /// A slot is let go when so much was copied of it.
@@ -233,9 +234,27 @@ fn copy_object(engine: &Engine, object: Object<'_>, words: &mut Words, stretch: 
         stretch.long.push(frozen);
         return;
     }
+    if say_short_string(object, engine.settings.piece_bytes(), &mut stretch.requests) {
+        return;
+    }
     let pieces = Pieces::new(object.key(), object, engine.settings.piece_bytes());
     let mut progress = Progress::Nothing;
     while progress != Progress::Everything {
         progress = say_next(&pieces, progress, words, &mut stretch.requests);
     }
+}
+
+/// Says a string that is not long, which is neither packed nor checked so: who gets it does so at once. False: it is something else.
+fn say_short_string(object: Object<'_>, bytes_max: usize, out: &mut Vec<u8>) -> bool {
+    let (digits, moment) = (&mut IntBuffer::new(), &mut IntBuffer::new());
+    let value = match object.value() {
+        ValueRef::Bytes(bytes) if bytes.len() <= bytes_max => bytes,
+        ValueRef::Int(number) => format_i64(number, digits),
+        _ => return false,
+    };
+    let words = [&b"SET"[..], object.key(), value];
+    let until = object.expires_at().map(|at| [&b"PXAT"[..], format_i64(at.0 as i64, moment)]);
+    encode_request_header(out, words.len() + until.as_ref().map_or(0, |until| until.len()));
+    words.into_iter().chain(until.into_iter().flatten()).for_each(|word| encode_arg(out, word));
+    true
 }

@@ -179,7 +179,12 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         Some(usage @ Usage::Frequency(_)) if counts_frequency => edit.set_usage(&key, usage),
         _ => {}
     }
-    args.log_restored(edit, &key, &logged_options(args, expiry));
+    let options = logged_options(args, expiry);
+    // A log's own is what it says, at any time.
+    let is_exact = args.is_of_log() && options.len() == 2 && args.len() == 6 && !args.is_for_redis50();
+    if !is_exact {
+        args.log_restored(edit, &key, &options);
+    }
     Ok(Outcome::Changed)
 }
 

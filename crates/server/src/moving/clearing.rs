@@ -41,7 +41,7 @@ pub fn step(server: &Arc<Server>, view: &View) -> bool {
     let mut replay = Replay::new(server, engine.moving_guest());
     let mut has_cleared = false;
     for db in engine.databases() {
-        for slot in used(server, db) {
+        for slot in used(server, (view, own, db)) {
             while clear_some(server, &mut replay, (own, db, slot)) {
                 has_cleared = true;
                 if began.elapsed() >= STEP {
@@ -54,15 +54,17 @@ pub fn step(server: &Arc<Server>, view: &View) -> bool {
     has_cleared
 }
 
-/// Hidden slots of a database that have keys.
-fn used(server: &Server, db: DbIndex) -> Vec<Slot> {
+/// Slots of a database that have keys which are nobody's here.
+fn used(server: &Server, (view, own, db): (&View, ShardId, DbIndex)) -> Vec<Slot> {
     let keyspace = &server.engine.keyspace;
     let batch = keyspace.enter(server.engine.moving_guest());
     if batch.hidden(db).0 == 0 {
         return Vec::new();
     }
     let hidden = (0..SLOTS as u16).map(Slot).filter(|slot| keyspace.is_hidden(*slot));
-    hidden.filter(|slot| batch.try_count_slot(db, *slot).is_some_and(|count| count > 0)).collect()
+    let known = server.arrivals.lock();
+    let left = hidden.filter(|slot| is_left_over(&view.topology, own, &known, *slot));
+    left.filter(|slot| batch.try_count_slot(db, *slot).is_some_and(|count| count > 0)).collect()
 }
 
 /// Removes some keys of a slot, if they are nobody's here still. False: there are none.

@@ -31,10 +31,10 @@ use topology::{Move, Stage};
 use wire::Value;
 
 /// How long the other master may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that were sent and are not answered, at most.
-const WINDOW_BYTES: usize = 2 << 20;
+const WINDOW_BYTES: usize = 16 << 20;
 
 /// What is sent at a time.
 const PIECE_BYTES: usize = 96 << 10;
