@@ -59,6 +59,7 @@ impl Node {
     fn alone(directives: &str) -> Node {
         let node = Node(TestServer::start(&format!("edition memory\ncluster-enabled yes\n{directives}")));
         node.part().introduce(ServerId::from_bytes([1; 20]));
+        node.part().confirm();
         node
     }
 
@@ -314,6 +315,10 @@ fn requests_wait_for_a_promotion_that_is_on_its_way() {
     node.part().note_standing(&standing(Role::Master, 6, 1));
     assert!(peer.is_silent(), "it does not lead yet");
     node.follows(false);
+    assert!(peer.is_silent(), "config servers do not know it yet");
+    let mut told = Topology { revision: 8, ..topology() };
+    told.shards.get_mut(&ShardId(0)).expect("it is there").epoch = 6;
+    node.publish(told);
     assert_eq!(peer.text(), "OK");
     // A request is not answered by who leads no more.
     node.follows(true);
