@@ -330,9 +330,9 @@ async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             by_leader(desk, words, passed, question).await
         }
         ("HERE", [id_word, figures]) => {
+            let (id, figures) = (id(id_word)?, text(figures)?.to_owned());
             has_news(desk)?;
-            let figures = text(figures)?.to_owned();
-            let is_known = here(desk, id(id_word)?, Duration::ZERO, figures).await;
+            let is_known = here(desk, id, Duration::ZERO, figures).await;
             match is_known {
                 true => Ok(simple("OK")),
                 false => Err("NOSERVER the cluster has no such server: say SERVER JOIN".to_owned()),

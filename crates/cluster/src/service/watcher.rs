@@ -74,6 +74,7 @@ impl Watcher {
                     Err(why) => return Ok(why),
                     Ok(reading) => {
                         let revision = reading.revision;
+                        self.heard();
                         self.say(Event::Read(reading))?;
                         revision
                     }
