@@ -80,6 +80,51 @@ fn what_waits_for_the_log_evicts_no_key() {
 }
 
 #[test]
+fn empty_blocks_of_the_log_evict_no_key_and_go() {
+    const KEYS: usize = 300;
+    let own = ["--edition", "durable", "--maxmemory-policy", "allkeys-lru"];
+    let server = Server::start(tarn(), &own).unwrap();
+    let mut client = server.connect().unwrap();
+    let mut ask = |words: &[&str]| testkit::ask::ask(&mut client, words);
+    let value = "x".repeat(1000);
+    (0..KEYS).for_each(|key| drop(ask(&["SET", &key.to_string(), &value])));
+    // Many blocks that wait for the disk at once, and are empty behind it.
+    assert_eq!(ask(&["SET", "long", &"x".repeat(6 << 20)]), "OK");
+    assert_eq!(ask(&["SET", "long", "x"]), "OK");
+    let mut other = server.connect().unwrap();
+    let not_counted = info(&mut other, "mem_not_counted_for_evict");
+    let ceiling = info(&mut other, "used_memory") - not_counted + (200 << 10);
+    assert_eq!(ask(&["CONFIG", "SET", "maxmemory", &ceiling.to_string()]), "OK");
+    assert_eq!(ask(&["SET", "another", "x"]), "OK");
+    wait_until("they have gone", || info(&mut other, "mem_not_counted_for_evict") == 0);
+    assert!(info(&mut other, "used_memory") <= ceiling);
+    assert_eq!(ask(&["DBSIZE"]), format!("Int({})", KEYS + 2));
+    assert_eq!(info(&mut other, "evicted_keys"), 0);
+}
+
+#[test]
+fn what_an_eviction_writes_to_the_log_evicts_no_more() {
+    // As many as are over the ceiling, and some for what is not keys.
+    const OVER: u64 = 40;
+    let server =
+        Server::start(tarn(), &["--edition", "durable", "--maxmemory-policy", "allkeys-lru"]).unwrap();
+    let mut client = server.connect().unwrap();
+    for round in 0..20 {
+        let mut ask = |words: &[&str]| testkit::ask::ask(&mut client, words);
+        assert_eq!(ask(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+        for key in 0..300 {
+            assert_eq!(ask(&["SET", &format!("{key}{}", "x".repeat(1000)), "x"]), "OK");
+        }
+        assert_eq!(ask(&["CONFIG", "RESETSTAT"]), "OK");
+        let ceiling = info(&mut client, "used_memory") - OVER * 1000;
+        client.call(&["CONFIG", "SET", "maxmemory", &ceiling.to_string()]).unwrap();
+        client.call(&["SET", "another", "x"]).unwrap();
+        let evicted = info(&mut client, "evicted_keys");
+        assert!((OVER / 2..3 * OVER).contains(&evicted), "round {round}: {evicted}");
+    }
+}
+
+#[test]
 fn without_eviction_only_writes_that_need_memory_are_refused() {
     for (policy, options) in [("noeviction", &[][..]), ("volatile-lru", &[])] {
         let server = start(policy);

@@ -7,12 +7,13 @@
 //! Any thread appends; one takes. Invariants:
 //! 1. Records are in blocks in the order of their Lsns, without gaps.
 //! 2. No allocation while blocks come back as fast as they fill.
+//! 3. [`LASTING_BLOCKS`] are there from the beginning to the end, whether they hold anything or not. Others come and go.
 
 use crate::Lsn;
 use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten, Use};
-use crate::limits::FREE_BYTES_MAX;
+use crate::limits::{FREE_BYTES_MAX, LASTING_BLOCKS};
 use crate::stream::{Dress, Dresser, Span, Unit};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +26,7 @@ pub(crate) struct Buffer {
     appended: AtomicU64,
     /// Memory of the blocks that hold records which are not durable, bytes.
     held_bytes: AtomicUsize,
-    /// What those beyond the first really take, bytes.
+    /// What all blocks beyond the lasting ones really take, empty ones among them, bytes. Written under the lock.
     passing_bytes: AtomicUsize,
     /// What it may be at most, and what it may be now.
     held_bytes_limit: usize,
@@ -38,6 +39,8 @@ struct Filling {
     block: Unwritten,
     full: VecDeque<Unwritten>,
     free: Vec<Unwritten>,
+    /// The least that were free at once since somebody last looked for unused ones.
+    unused: usize,
     dresser: Dresser,
 }
 
@@ -50,7 +53,8 @@ impl Buffer {
             filling: Mutex::new(Filling {
                 block,
                 full: VecDeque::new(),
-                free: Vec::new(),
+                free: (1..LASTING_BLOCKS).map(|_| Unwritten::new(block_bytes)).collect(),
+                unused: 0,
                 dresser: Dresser::default(),
             }),
             appended: AtomicU64::new(lsn.0),
@@ -219,8 +223,12 @@ impl Buffer {
 
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
-        let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));
-        self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
+        let mut block = filling.free.pop().unwrap_or_else(|| {
+            let block = Unwritten::new(self.block_bytes);
+            self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
+            block
+        });
+        filling.unused = filling.unused.min(filling.free.len());
         block.restart(end);
         self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
         filling.full.push_back(std::mem::replace(&mut filling.block, block));
@@ -238,12 +246,31 @@ impl Buffer {
     /// Takes back a block whose records are durable.
     pub fn give_back(&self, block: Unwritten) {
         self.held_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
-        self.passing_bytes.fetch_sub(block.allocated_bytes(), Ordering::Relaxed);
-        let mut filling = self.filling.lock();
         let free_bytes_max = FREE_BYTES_MAX.min(self.held_bytes_max() / 4);
-        if filling.free.len() * self.block_bytes < free_bytes_max {
-            filling.free.push(block);
+        let mut filling = self.filling.lock();
+        filling.free.push(block);
+        self.free_beyond(filling, free_bytes_max / self.block_bytes);
+    }
+
+    /// Frees the empty blocks that nobody has needed since this was last called, but for the lasting ones.
+    #[inline]
+    pub fn let_unused_go(&self) {
+        if self.passing_bytes() > 0 {
+            let mut filling = self.filling.lock();
+            let needed = filling.free.len() - filling.unused;
+            filling.unused = filling.free.len();
+            self.free_beyond(filling, needed);
         }
+    }
+
+    /// Frees empty blocks beyond so many; the lasting ones stay.
+    fn free_beyond(&self, mut filling: MutexGuard<'_, Filling>, blocks: usize) {
+        let kept = blocks.max(LASTING_BLOCKS - 1).min(filling.free.len());
+        let freed = filling.free.split_off(kept);
+        let freed_bytes: usize = freed.iter().map(Unwritten::allocated_bytes).sum();
+        self.passing_bytes.fetch_sub(freed_bytes, Ordering::Relaxed);
+        filling.unused = filling.unused.min(kept);
+        drop(filling);
     }
 
     /// The next record selects its database, whichever is selected: somebody begins to read there. Gives the end of the last record.
@@ -264,7 +291,7 @@ impl Buffer {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the blocks that hold records take beyond the one that is always there, as the allocator counts it, bytes.
+    /// What all blocks beyond the lasting ones take, as the allocator counts it, bytes.
     pub fn passing_bytes(&self) -> usize {
         self.passing_bytes.load(Ordering::Relaxed)
     }
@@ -288,5 +315,66 @@ impl Buffer {
     pub fn set_held_bytes_max(&self, bytes: usize) {
         let bytes = bytes.max(2 * self.block_bytes + 1).min(self.held_bytes_limit);
         self.held_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    fn write(buffer: &Buffer, blocks: usize) {
+        (0..blocks).for_each(|_| {
+            buffer.append(0, UnixMs(1), &[0; BLOCK * 3 / 4]);
+        });
+        let mut taken = VecDeque::new();
+        buffer.take(&mut taken);
+        assert_eq!(taken.len(), blocks);
+        taken.into_iter().for_each(|block| buffer.give_back(block));
+        assert_eq!(buffer.held_bytes(), BLOCK);
+    }
+
+    fn free(buffer: &Buffer) -> usize {
+        buffer.filling.lock().free.len()
+    }
+
+    #[test]
+    fn blocks_that_nobody_needs_any_more_go_and_the_lasting_ones_stay() {
+        let buffer = Buffer::new(Lsn::ZERO, BLOCK, 64 * BLOCK);
+        let passing =
+            || buffer.passing_bytes() / sys::file::AlignedBytes::with_capacity(BLOCK).allocated_bytes();
+        assert_eq!((free(&buffer), passing()), (LASTING_BLOCKS - 1, 0));
+        (0..9).for_each(|_| write(&buffer, LASTING_BLOCKS - 1));
+        buffer.let_unused_go();
+        assert_eq!((free(&buffer), passing()), (LASTING_BLOCKS - 1, 0));
+        write(&buffer, 9);
+        assert_eq!((free(&buffer), passing()), (9, 10 - LASTING_BLOCKS));
+        // All were needed since nobody had looked before.
+        buffer.let_unused_go();
+        assert_eq!(free(&buffer), 9);
+        write(&buffer, 5);
+        buffer.let_unused_go();
+        assert_eq!((free(&buffer), passing()), (5, 6 - LASTING_BLOCKS));
+        buffer.let_unused_go();
+        buffer.let_unused_go();
+        assert_eq!((free(&buffer), passing()), (LASTING_BLOCKS - 1, 0));
+    }
+
+    #[test]
+    fn what_holds_records_passes_but_for_the_lasting_blocks() {
+        let buffer = Buffer::new(Lsn::ZERO, BLOCK, 64 * BLOCK);
+        (0..9).for_each(|_| {
+            buffer.append(0, UnixMs(1), &[0; BLOCK * 3 / 4]);
+        });
+        let passing = buffer.passing_bytes();
+        assert!(passing >= (9 - LASTING_BLOCKS) * BLOCK, "{passing}");
+        buffer.let_unused_go();
+        assert_eq!(buffer.passing_bytes(), passing);
+        let mut taken = VecDeque::new();
+        buffer.take(&mut taken);
+        buffer.set_held_bytes_max(0);
+        taken.into_iter().for_each(|block| buffer.give_back(block));
+        assert_eq!((free(&buffer), buffer.passing_bytes()), (LASTING_BLOCKS - 1, 0));
     }
 }

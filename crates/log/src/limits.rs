@@ -30,6 +30,10 @@ pub const BUFFER_BYTES_DEFAULT: usize = 48 * 1024 * 1024;
 /// Under `everysec` and `no` the log syncs early when it reaches this.
 pub const UNSYNCED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Blocks that are there for as long as the log is: one that is being filled, one on its way to the disk, and one for what comes before
+/// that is back. Writes that wait for each other need no more, so that what the log takes does not change with them.
+pub const LASTING_BLOCKS: usize = 3;
+
 /// Empty blocks kept for reuse, bytes.
 pub const FREE_BYTES_MAX: usize = 4 * 1024 * 1024;
 

@@ -255,10 +255,16 @@ impl Log {
         self.shared.buffer.set_held_bytes_max(bytes);
     }
 
-    /// Memory of the blocks that are there for as long as records wait for the disk, as the allocator counts it, bytes: none while
+    /// Memory of the blocks that come and go with what waits for the disk, as the allocator counts it, bytes: none a while after
     /// nothing waits.
     pub fn passing_bytes(&self) -> usize {
         self.shared.buffer.passing_bytes()
+    }
+
+    /// Frees those of them that nobody has needed since this was last called: memory is short, or time has passed.
+    #[inline]
+    pub fn let_unused_go(&self) {
+        self.shared.buffer.let_unused_go();
     }
 
     /// The end of the last record that was appended.

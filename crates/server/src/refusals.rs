@@ -92,7 +92,7 @@ pub fn counted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
     sys::memory::used_bytes().saturating_sub(uncounted_bytes(engine, feeding))
 }
 
-/// What is used and does not count for the ceiling: what waits for the log's disk, or is kept for replicas that are behind. It goes by
+/// What is used and does not count for the ceiling: what waits for the log's disk or did so a moment ago, or is kept for replicas that are behind. It goes by
 /// itself, and is bounded by itself (see `durability::limit_buffer`, `client-output-buffer-limit`); each key that were evicted for it would
 /// only add to it. Where there is a store, the ceiling is one of everything.
 pub fn uncounted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {

@@ -112,6 +112,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
         snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
             durability::begin_if_due(&server.engine);
+            server.engine.durability.log().inspect(|log| log.let_unused_go());
             upkeep::look_after(server);
             server.following.look_after();
             free_beside(server, index);

@@ -321,6 +321,7 @@ pub fn check_outside(
 #[cold]
 pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
+    server.engine.durability.log().inspect(|log| log.let_unused_go());
     let evicted = batch.evict(now, || refusals::counted_bytes(&server.engine, &server.feeding), |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
