@@ -730,7 +730,7 @@ impl<'b> Exclusive<'b> {
 
     /// Calls `visit` for every key of a database, expired ones left out.
     pub fn for_each(&self, db: DbIndex, visit: impl FnMut(crate::object::Object<'_>)) {
-        self.batch.for_each(db, self.now, visit);
+        self.batch.for_each_held(db, self.now, visit);
     }
 
     /// As [`Batch::take_unreadable`].

@@ -224,9 +224,19 @@ impl Batch<'_> {
     }
 }
 
+impl Batch<'_> {
+    /// As [`Batch::for_each`], for a batch that holds everything: what lies on disk is read page by page.
+    pub(crate) fn for_each_held(&self, db: DbIndex, now: UnixMs, visit: impl FnMut(Object<'_>)) {
+        match self.has_shelf() {
+            false => self.for_each(db, now, visit),
+            true => self.for_each_as_it_lies(db, unless_over(now, visit)),
+        }
+    }
+}
+
 impl Exclusive<'_> {
     /// As [`Exclusive::for_each`], with keys whose time is up.
     pub fn for_each_also_over(&self, db: DbIndex, visit: impl FnMut(Object<'_>)) {
-        self.batch.for_each(db, BEFORE_ALL, visit);
+        self.batch.for_each_held(db, BEFORE_ALL, visit);
     }
 }

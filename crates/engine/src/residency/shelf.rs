@@ -4,6 +4,7 @@ use crate::Engine;
 use keyspace::{Record, Shelf, Unreadable};
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use store::limits::PAGE_BYTES;
@@ -22,18 +23,25 @@ thread_local! {
 }
 
 impl Shelf for OnDisk {
-    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
+    fn visit(
+        &self,
+        at: u32,
+        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), Unreadable> {
         let page = PageNo::new(at).ok_or_else(|| Unreadable("a cold key lies in page 0".to_owned()))?;
-        let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it));
-        let engine = self.engine.upgrade();
-        if let (Some(engine), Err(error)) = (&engine, &found) {
-            engine.residency.note_failed_read(at, &error.0);
+        let mut reads = 0;
+        let done = PAGE.with_borrow_mut(|buffer| {
+            self.visit_page(page, buffer, is_meant, &mut |OwnedRecord { key, expires_at, image, .. }| {
+                reads += 1;
+                take(Record { key, expires_at, image })
+            })
+        });
+        if let Some(engine) = self.engine.upgrade() {
+            engine.residency.counts.cold_reads.fetch_add(reads, Ordering::Relaxed);
+            let _ = done.as_ref().inspect_err(|error| engine.residency.note_failed_read(at, &error.0));
         }
-        let found = found?;
-        if let Some(engine) = engine {
-            engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(found.map(|OwnedRecord { key, expires_at, image, .. }| Record { key, expires_at, image }))
+        done
     }
 
     fn note_dead(&self, at: u32) {
@@ -50,12 +58,13 @@ impl Shelf for OnDisk {
 }
 
 impl OnDisk {
-    fn find(
+    fn visit_page(
         &self,
         page: PageNo,
         buffer: &mut AlignedBytes,
-        is_it: &mut dyn FnMut(u32, &[u8]) -> bool,
-    ) -> Result<Option<OwnedRecord>, Unreadable> {
+        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(OwnedRecord) -> ControlFlow<()>,
+    ) -> Result<(), Unreadable> {
         // Its segment is not used for anything else while the file is held.
         let (file, offset) = self.store.place_of(page).map_err(unreadable)?;
         let read = file.read_at(buffer.as_mut_slice(), offset);
@@ -64,26 +73,30 @@ impl OnDisk {
         self.store.note_read(bytes as u64);
         let parsed = Page::parse(&buffer.as_slice()[..bytes], page, &self.store).map_err(unreadable)?;
         for found in parsed.records() {
-            match found {
-                Found::Here(record) if is_it(record.database, record.key) => {
+            let record = match found {
+                Found::Here(record) if is_meant(record.database, record.key) => {
                     let wrong = || {
                         Unreadable(format!("an image in page {} of the store does not unpack", page.get()))
                     };
-                    return record.to_owned().ok_or_else(wrong).map(Some);
+                    record.to_owned().ok_or_else(wrong)?
                 }
-                Found::Here(_) => {}
+                Found::Here(_) => continue,
                 Found::Continues(rest) => {
-                    if rest.key().is_some_and(|key| !is_it(rest.database(), key)) {
+                    if rest.key().is_some_and(|key| !is_meant(rest.database(), key)) {
                         continue;
                     }
                     let record = self.store.read_rest(rest).map_err(unreadable)?;
-                    if is_it(record.database, &record.key) {
-                        return Ok(Some(record));
+                    if !is_meant(record.database, &record.key) {
+                        continue;
                     }
+                    record
                 }
+            };
+            if take(record).is_break() {
+                break;
             }
         }
-        Ok(None)
+        Ok(())
     }
 }
 

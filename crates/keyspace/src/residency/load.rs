@@ -133,7 +133,8 @@ impl SlotReader<'_> {
     }
 }
 
-fn block_of(record: &Record, at: u32) -> Result<Block, Unreadable> {
+/// The object of a record that lies there.
+pub(super) fn block_of(record: &Record, at: u32) -> Result<Block, Unreadable> {
     record::read(&record.key, record.expires_at, &record.image)
         .ok_or_else(|| Unreadable(format!("page {at} of the store holds an object that is none")))
 }

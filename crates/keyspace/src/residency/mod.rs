@@ -33,6 +33,7 @@ mod load;
 mod record;
 pub mod shadow;
 pub mod spill;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -42,15 +43,34 @@ use crate::locks::SlotId;
 use crate::locks::fair::Lock;
 use crate::slot::SlotKeys;
 use std::fmt;
+use std::ops::ControlFlow;
 use sys::UnixMs;
 
 /// Where objects lie that are not in memory.
 pub trait Shelf: Send + Sync {
-    /// Reads the record at this place whose database and key `is_it` accepts. None: there is none.
+    /// Gives the records at this place whose database and key `is_meant` accepts, until there is enough.
     ///
     /// # Errors
     /// One sentence: what could not be read, and why.
-    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable>;
+    fn visit(
+        &self,
+        at: u32,
+        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), Unreadable>;
+
+    /// The first of these. None: there is none.
+    ///
+    /// # Errors
+    /// As [`Shelf::visit`].
+    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
+        let mut found = None;
+        self.visit(at, is_it, &mut |record| {
+            found = Some(record);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
 
     /// Counts a record at this place as dead: its key has changed. Not all that die are told; see [`clean`].
     fn note_dead(&self, at: u32);

@@ -12,8 +12,9 @@ use crate::{
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sys::{Prng, UnixMs};
 use value::collection::{CollectionRef, Encoding, Thresholds, Type};
 use value::hash::{FieldExpiry, Hash};
@@ -33,16 +34,26 @@ struct Pages {
     /// How many records of a page died.
     dead: Mutex<HashMap<u32, usize>>,
     is_broken: AtomicBool,
+    /// How often pages were looked at.
+    visits: AtomicUsize,
 }
 
 impl Shelf for Arc<Pages> {
-    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
+    fn visit(
+        &self,
+        at: u32,
+        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), Unreadable> {
+        self.visits.fetch_add(1, Ordering::Relaxed);
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(Unreadable("the disk is gone".to_owned()));
         }
         let pages = self.pages.lock();
         let page = pages.get(&at).ok_or_else(|| Unreadable(format!("there is no page {at}")))?;
-        Ok(page.iter().find(|(db, record)| is_it(*db, &record.key)).map(|(_, record)| record.clone()))
+        let meant = page.iter().filter(|(db, record)| is_meant(*db, &record.key));
+        let _ = meant.map(|(_, record)| record.clone()).try_for_each(take);
+        Ok(())
     }
 
     fn note_dead(&self, at: u32) {
@@ -281,6 +292,20 @@ fn all_of(keyspace: &Keyspace, now: UnixMs) -> All {
         }
     }
     assert_eq!(batch.take_unreadable(), None);
+    drop(batch);
+    assert_eq!(all, all_held(keyspace, now));
+    all
+}
+
+/// The same as whoever holds everything sees it.
+fn all_held(keyspace: &Keyspace, now: UnixMs) -> All {
+    let mut all = All::new();
+    keyspace.enter(0).exclusively(now, Touch::No, |held| {
+        held.for_each(DB, |object| {
+            assert!(all.insert(object.key().to_vec(), shown(object)).is_none(), "a key came twice");
+        });
+        assert_eq!(held.take_unreadable(), None);
+    });
     all
 }
 
@@ -503,6 +528,24 @@ fn what_is_read_only_goes_again_without_being_written() {
     spilling.spill_all();
     assert_eq!((spilling.cold(), spilling.pages.pages.lock().len()), (100, written));
     assert!(spilling.next_page > pages);
+}
+
+#[test]
+fn whoever_holds_everything_reads_each_page_once() {
+    const KEYS: u32 = 1000;
+    let mut spilling = Spilling::new();
+    (0..KEYS).for_each(|number| crate::fixture::set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    spilling.spill_all();
+    assert_eq!(spilling.cold(), KEYS as usize);
+    let pages = spilling.pages.pages.lock().len();
+    spilling.pages.visits.store(0, Ordering::Relaxed);
+    assert_eq!(all_held(&spilling.keyspace, NOW).len(), KEYS as usize);
+    assert_eq!(spilling.pages.visits.load(Ordering::Relaxed), pages);
+    spilling.pages.is_broken.store(true, Ordering::Relaxed);
+    let mut batch = spilling.keyspace.enter(0);
+    batch.exclusively(NOW, Touch::No, |held| held.for_each(DB, |_| panic!("the disk is gone")));
+    assert!(batch.take_unreadable().is_some());
+    assert_eq!(batch.take_passed(), u64::from(KEYS), "each is passed by");
 }
 
 #[test]
