@@ -440,3 +440,16 @@ fn what_a_flush_took_away_counts_as_dead_at_once() {
     wait_until("they are dead", || (few / 2..few * 2).contains(&live(&mut client)));
     assert!(flushed.elapsed() < Duration::from_secs(10), "{:?}", flushed.elapsed());
 }
+
+#[test]
+fn a_hash_with_a_long_value_comes_back_as_compact_as_it_went() {
+    let server = start(&["--eager-spill", "yes", "--hash-max-listpack-value", "100000"]);
+    let mut client = server.connect().unwrap();
+    for (round, bytes) in (1..).zip([65_528, 65_535, 65_536, 70_000]) {
+        let (key, value) = (format!("h{bytes}"), "x".repeat(bytes));
+        client.call(&["HSET", &key, "z", "1", "long", &value, "a", "2"]).unwrap();
+        wait_until("it is on disk", || info(&mut client, "store_records") >= round);
+        let replies = ask(&mut client, &[words(&["OBJECT", "ENCODING", &key]), words(&["HKEYS", &key])]);
+        assert_eq!(replies, [&b"$8\r\nlistpack\r\n"[..], b"*3\r\n$1\r\nz\r\n$4\r\nlong\r\n$1\r\na\r\n"]);
+    }
+}
