@@ -16,11 +16,17 @@ const WORDS: usize = SLOTS / u64::BITS as usize;
 pub(crate) struct Hidden {
     any: AtomicBool,
     bits: Box<[AtomicU64]>,
+    /// See [`Keyspace::upheavals`].
+    upheavals: AtomicU64,
 }
 
 impl Default for Hidden {
     fn default() -> Hidden {
-        Hidden { any: AtomicBool::new(false), bits: (0..WORDS).map(|_| AtomicU64::new(0)).collect() }
+        Hidden {
+            any: AtomicBool::new(false),
+            bits: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            upheavals: AtomicU64::new(0),
+        }
     }
 }
 
@@ -33,6 +39,11 @@ impl Hidden {
     #[inline]
     pub(crate) fn contains(&self, number: usize) -> bool {
         self.any.load(Ordering::Relaxed) && self.contains_by_bit(number)
+    }
+
+    /// Notes that a whole database is emptied or exchanged, and what lies in these slots with it.
+    pub(crate) fn note_upheaval(&self) {
+        self.upheavals.fetch_add(1, Ordering::Release);
     }
 
     fn contains_by_bit(&self, number: usize) -> bool {
@@ -54,6 +65,11 @@ impl Keyspace {
             any |= is_hidden(slot);
         }
         self.hidden.any.store(any, Ordering::Relaxed);
+    }
+
+    /// How often whole databases were emptied or exchanged.
+    pub fn upheavals(&self) -> u64 {
+        self.upheavals.load(Ordering::Acquire)
     }
 
     /// Whether a slot is hidden.

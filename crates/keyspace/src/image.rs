@@ -72,7 +72,7 @@ impl Exclusive<'_> {
     /// Takes away the keys of those slots of a database that were last written before a place in the history.
     pub fn clear_before(&mut self, db: DbIndex, stamp: Stamp) -> Cleared {
         let database = self.batch.keyspace.database(db);
-        self.batch.keyspace.upheavals.fetch_add(1, Ordering::Release);
+        self.batch.keyspace.hidden.note_upheaval();
         let mut slots = Vec::new();
         for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {
             let slot = Slot(number as u16);

@@ -117,8 +117,6 @@ pub struct Keyspace {
     /// See [`Keyspace::in_the_past`].
     is_in_the_past: AtomicBool,
     pub(crate) hidden: Hidden,
-    /// See [`Keyspace::upheavals`].
-    pub(crate) upheavals: AtomicU64,
 }
 
 /// The moment at which is done what a master wants: it says which keys' time is up, and when, so that here none's is.
@@ -218,18 +216,12 @@ impl Keyspace {
             ways: Ways::default(),
             is_in_the_past: AtomicBool::default(),
             hidden: Hidden::default(),
-            upheavals: AtomicU64::new(0),
         }
     }
 
     /// How many databases there are.
     pub fn databases(&self) -> u32 {
         self.databases.len() as u32
-    }
-
-    /// How often whole databases were emptied or exchanged.
-    pub fn upheavals(&self) -> u64 {
-        self.upheavals.load(Ordering::Acquire)
     }
 
     /// The memory policy, to be read and changed.
@@ -760,7 +752,7 @@ impl<'b> Exclusive<'b> {
             self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
         }
         self.batch.keyspace.exchange(one, other);
-        self.batch.keyspace.upheavals.fetch_add(1, Ordering::Release);
+        self.batch.keyspace.hidden.note_upheaval();
         self.batch.has_exchanged.set(true);
         for db in [one, other] {
             self.batch.note_ready_of(db, |key| self.type_of(key));
