@@ -19,6 +19,8 @@ pub const ATTEMPTS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// and this at most: it is longer than a shard needs for another master.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// What is answered where no slot is to go anywhere.
+const NOTHING: &str = "nothing is to be moved";
 /// The most letters of a reason.
 const REASON_LETTERS_MAX: usize = 300;
 
@@ -132,6 +134,7 @@ pub struct Followed {
 #[derive(Debug)]
 enum Following {
     Answer(String),
+    Refuse(String),
     /// There was no room for all of it.
     Go(Request),
 }
@@ -148,8 +151,12 @@ fn refuse(text: impl std::fmt::Display) -> Step {
     Step::Answer(Err(format!("ERR {text}")))
 }
 
+fn over(id: u64, attempt: u32) -> String {
+    format!("NOMOVE attempt {attempt} at move {id} is over; the topology says what is so")
+}
+
 fn is_over(id: u64, attempt: u32) -> Step {
-    Step::Answer(Err(format!("NOMOVE attempt {attempt} at move {id} is over; the topology says what is so")))
+    Step::Answer(Err(over(id, attempt)))
 }
 
 fn not_seen(what: impl std::fmt::Display) -> Step {
@@ -180,6 +187,7 @@ impl Control {
         for Followed { ticket, then, .. } in followed {
             match then {
                 Following::Answer(text) => self.answer(ticket, Ok(text)),
+                Following::Refuse(text) => self.answer(ticket, Err(text)),
                 Following::Go(request) => self.moves.asked.push((ticket, request)),
             }
         }
@@ -259,11 +267,16 @@ impl Control {
                 Step::Follow(Following::Answer("OK".to_owned()))
             }
             Request::Cancel(id) => Step::Answer(Err(format!("NOMOVE there is no move {id}"))),
-            Request::Rebalance { by, is_dry } => match self.rebalanced(&draft.after, by) {
-                Err(why) => refuse(why),
-                Ok(shifts) if is_dry || shifts.is_empty() => Step::Answer(Ok(told(&shifts))),
-                Ok(shifts) => begin(draft, shifts, BTreeSet::new()),
-            },
+            Request::Rebalance { by, is_dry } => {
+                // Who asks again is told of those that go on.
+                let begun =
+                    draft.after.moves.values().filter(|one| is_unfinished(one)).map(|one| one.id).collect();
+                match self.rebalanced(&draft.after, by) {
+                    Err(why) => refuse(why),
+                    Ok(shifts) if is_dry => Step::Answer(Ok(told(&shifts))),
+                    Ok(shifts) => begin(draft, shifts, begun),
+                }
+            }
             Request::Said { id, attempt, word } => match draft.after.moves.get(&id).cloned() {
                 None if id > draft.after.last_move => not_seen(format_args!("move {id}")),
                 Some(one) if attempt > one.attempt => {
@@ -311,9 +324,10 @@ impl Control {
                 draft.give_slots(&one);
                 done()
             }
-            (Stage::Switching, true) => {
+            // What it has copied is worth nothing: somebody has to begin anew.
+            (Stage::Copying | Stage::Switching, _) if said != now => {
                 draft.try_move_again(one, "another became master of one of the shards");
-                Step::Follow(Following::Answer("OK".to_owned()))
+                Step::Follow(Following::Refuse(over(id, attempt)))
             }
             _ => is_over(id, attempt),
         }
@@ -346,7 +360,7 @@ impl Control {
 /// What would be done, a line each.
 fn told(shifts: &[Shift]) -> String {
     if shifts.is_empty() {
-        return "nothing is to be moved".to_owned();
+        return NOTHING.to_owned();
     }
     let line = |shift: &Shift| {
         let count: usize = shift.slots.iter().map(|range| range.len()).sum();
@@ -410,6 +424,9 @@ fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u64>) -> Ste
 }
 
 fn answer(begun: &BTreeSet<u64>) -> String {
+    if begun.is_empty() {
+        return NOTHING.to_owned();
+    }
     begun.iter().fold("moves".to_owned(), |text, id| format!("{text} {id}"))
 }
 

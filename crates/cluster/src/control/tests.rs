@@ -2,6 +2,8 @@
 //!
 //! What shards do among themselves is a model here: a master takes those into its decision that live, and one of the members takes its place when it is dead.
 
+mod moves;
+
 use super::view::key;
 use super::{Action, Control, Event, Leader, Options, Order, Policy, Standing, Ticket};
 use crate::store::{Change, Changed, Entry, LeaseId, Outcome, Reading, Revision, Write};
@@ -121,6 +123,12 @@ struct World {
     births: u64,
     /// Whether everything takes its time and may fail.
     is_rough: bool,
+    /// Of so many changes one is of unknown outcome while everything is rough.
+    lost_one_in: u64,
+    /// Changes that are done when nobody waits for them any more.
+    late: Vec<(Moment, Change)>,
+    /// Has changes be less than they ought to.
+    weaken: Option<fn(&mut Change)>,
 }
 
 fn policy(shards: u16) -> Policy {
@@ -141,6 +149,9 @@ impl World {
             checked: 0,
             births: 0,
             is_rough: false,
+            lost_one_in: 50,
+            late: Vec::new(),
+            weaken: None,
         };
         for _ in 0..configs {
             let config = world.config();
@@ -194,6 +205,13 @@ impl World {
     fn step(&mut self) {
         self.now = self.now.plus(STEP);
         self.store.expire(self.now);
+        let now = self.now;
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.late).into_iter().partition(|(due, _)| *due <= now);
+        self.late = later;
+        for (_, change) in due {
+            self.store.change(&change);
+        }
         for at in 0..self.configs.len() {
             self.run_config(at);
         }
@@ -270,12 +288,19 @@ impl World {
 
     /// What comes back from the store.
     fn carry_out(&mut self, action: Action, is_cut: bool) -> Option<Event> {
-        let is_lost = self.is_rough && self.chance(50);
+        let is_lost = self.is_rough && self.chance(self.lost_one_in);
         match action {
             Action::Change(_) if is_cut => Some(Event::Answered(Outcome::Unreached("cut off".to_owned()))),
-            Action::Change(change) => {
+            Action::Change(mut change) => {
+                if let Some(weaken) = self.weaken {
+                    weaken(&mut change);
+                }
                 let is_done = !is_lost || self.chance(2);
                 let outcome = if is_done { self.store.change(&change) } else { Outcome::Conflict };
+                if !is_done && self.chance(2) {
+                    let due = self.now.plus(Duration::from_millis(self.random.below(5000)));
+                    self.late.push((due, change));
+                }
                 let outcome = if is_lost { Outcome::Unknown("lost".to_owned()) } else { outcome };
                 Some(Event::Answered(outcome))
             }
