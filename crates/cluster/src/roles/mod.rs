@@ -3,6 +3,7 @@
 mod asking;
 mod config_server;
 mod operator;
+mod progress;
 #[cfg(test)]
 mod tests;
 mod up;

@@ -1,8 +1,8 @@
-//! `tarn cluster`: the operator's tool. All but `up` is one request to a config server.
+//! `tarn cluster`: the operator's tool. All but `up` is one request to a config server; what moves slots shows how that goes.
 
 use super::asking::Asking;
 use super::config_server::address;
-use super::{option, up, value_of};
+use super::{option, progress, up, value_of};
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,7 +30,16 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
   add-shard                    one shard more, as soon as there are servers for it
   switch SHARD [--to ID]       another member is the shard's master; nothing is lost
   remove-server ID [--force]   a server goes, once another has its copy; --force: at once
-  set NAME VALUE               copies, shards or replace-after (milliseconds)
+  move-slots SHARD SLOT|FIRST-LAST ... [--from SHARD]
+                               slots go to a shard, while they are served; --from: only if all are that shard's
+  rebalance [--by slots|keys|bytes|ops] [--dry-run]
+                               slots go to shards that have less than others (slots); --dry-run: says which would
+  moves [--json]               slots that are on their way, and why those that have failed have
+  cancel-move ID               a move ends without any change, or one that has failed is forgotten
+  set NAME VALUE               copies, shards, replace-after (milliseconds) or move-rate (bytes a second, 0: unlimited)
+
+  move-slots and rebalance show how it goes until it is done; with --no-wait they only tell the moves. Whatever ends
+  them, the moves go on: the same command again, or `moves`, shows them.
 
   --config       where config servers are (127.0.0.1:7900)
   --password     what they want to hear";
@@ -48,8 +57,12 @@ struct Given {
     config: Option<String>,
     password: Option<String>,
     to: Option<String>,
+    from: Option<String>,
+    by: Option<String>,
     is_json: bool,
     is_forced: bool,
+    is_dry: bool,
+    is_short: bool,
 }
 
 impl Given {
@@ -72,6 +85,10 @@ impl Given {
                 "config" => given.config = value()?,
                 "password" => given.password = value()?,
                 "to" => given.to = value()?,
+                "from" => given.from = value()?,
+                "by" => given.by = value()?,
+                "dry-run" => given.is_dry = true,
+                "no-wait" => given.is_short = true,
                 _ => return Err(format!("there is no option --{name}; see --help")),
             }
         }
@@ -110,8 +127,26 @@ pub fn run(words: &[String]) -> Result<(), String> {
             request.extend(given.is_forced.then_some("FORCE"));
             (request, COPYING)
         }
+        ["moves"] if given.is_json => (vec!["CLUSTER", "MOVES", "JSON"], ANSWERING),
+        ["moves"] => (vec!["CLUSTER", "MOVES"], ANSWERING),
+        ["cancel-move", id] => (vec!["CLUSTER", "CANCEL-MOVE", id], ANSWERING),
+        ["move-slots", to, slots @ ..] if !slots.is_empty() => {
+            let mut request = vec!["CLUSTER", "MOVE-SLOTS", given.from.as_deref().unwrap_or("-"), to];
+            request.extend(slots);
+            return move_slots(&given, &request);
+        }
+        ["rebalance"] => {
+            let mut request = vec!["CLUSTER", "REBALANCE"];
+            request.extend(given.by.as_deref().map(|by| ["BY", by]).into_iter().flatten());
+            request.extend(given.is_dry.then_some("DRY-RUN"));
+            return move_slots(&given, &request);
+        }
         [] => return Err("what is to be done is missing; see --help".to_owned()),
-        ["status" | "topology" | "add-shard" | "set" | "switch" | "remove-server", ..] => {
+        [
+            "status" | "topology" | "add-shard" | "set" | "switch" | "remove-server" | "moves"
+            | "cancel-move" | "move-slots" | "rebalance",
+            ..,
+        ] => {
             return Err(format!("'{}' wants other words; see --help", all[0]));
         }
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
@@ -120,4 +155,16 @@ pub fn run(words: &[String]) -> Result<(), String> {
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
+}
+
+/// Begins moves, and shows them until they are over.
+fn move_slots(given: &Given, request: &[&str]) -> Result<(), String> {
+    let mut asking = given.asking()?;
+    let answer = asking.text(request, 2 * ANSWERING)?;
+    // A closed pipe has read enough.
+    let _ = writeln!(io::stdout(), "{}", answer.trim_end());
+    match progress::named(&answer) {
+        Some(ids) if !ids.is_empty() && !given.is_short => progress::show(ids, asking, || given.asking()),
+        _ => Ok(()),
+    }
 }

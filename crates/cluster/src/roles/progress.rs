@@ -1,0 +1,222 @@
+//! How moves go, shown until they are over: one line that is written again and again on a terminal, a line for each step elsewhere. Who stops looking stops nothing.
+
+use super::asking::Asking;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often it is asked.
+const LOOKING: Duration = Duration::from_millis(300);
+/// How long no config server may answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one answer may take.
+const ANSWERING: Duration = Duration::from_secs(10);
+
+/// The moves that an answer names (`moves 3 4`), and None for an answer that says something else.
+pub fn named(answer: &str) -> Option<BTreeSet<u64>> {
+    let ids = answer.strip_prefix("moves")?;
+    ids.split_whitespace().map(|id| id.parse().ok()).collect()
+}
+
+/// Shows moves until none of them goes on.
+///
+/// # Errors
+/// One has failed, or nobody answers any more.
+pub fn show(
+    ids: BTreeSet<u64>,
+    mut asking: Asking,
+    again: impl Fn() -> Result<Asking, String>,
+) -> Result<(), String> {
+    let mut seen = Seen { ids, ..Seen::default() };
+    let mut screen = Screen { is_terminal: io::stdout().is_terminal(), last: String::new() };
+    let mut silent_since: Option<Instant> = None;
+    loop {
+        match asking.text(&["CLUSTER", "STATUS", "JSON"], ANSWERING) {
+            Ok(text) => {
+                silent_since = None;
+                seen.look(&serde_json::from_str(&text).unwrap_or_default());
+                screen.show(&seen.line(), &seen.step());
+                if seen.is_over() {
+                    screen.end();
+                    return seen.outcome();
+                }
+            }
+            Err(why) => {
+                if silent_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                    screen.end();
+                    return Err(format!("{why}; the moves go on: `tarn cluster moves` shows them"));
+                }
+                if let Ok(other) = again() {
+                    asking = other;
+                }
+            }
+        }
+        std::thread::sleep(LOOKING);
+    }
+}
+
+/// What is known of the moves that are looked at.
+#[derive(Default)]
+struct Seen {
+    ids: BTreeSet<u64>,
+    /// As each was when it was seen last.
+    moves: BTreeMap<u64, Value>,
+    /// Those that are not there any more.
+    gone: BTreeSet<u64>,
+    /// Gone, and the slots are not where they were to be.
+    given_up: BTreeSet<u64>,
+}
+
+impl Seen {
+    fn look(&mut self, status: &Value) {
+        let Some(listed) = status["moves"].as_array() else { return };
+        let there: BTreeMap<u64, &Value> =
+            listed.iter().filter_map(|one| Some((one["move"].as_u64()?, one))).collect();
+        for id in &self.ids {
+            match there.get(id) {
+                Some(one) => drop(self.moves.insert(*id, (*one).clone())),
+                None if self.gone.insert(*id)
+                    && self.moves.get(id).is_some_and(|one| !has_come(status, one)) =>
+                {
+                    self.given_up.insert(*id);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn failed(&self) -> impl Iterator<Item = (&u64, &Value)> {
+        let there = self.moves.iter().filter(|(id, _)| !self.gone.contains(id));
+        there.filter(|(_, one)| one["stage"].as_str() == Some("failed"))
+    }
+
+    fn is_over(&self) -> bool {
+        self.gone.len() + self.failed().count() == self.ids.len()
+    }
+
+    /// How all stands.
+    fn line(&self) -> String {
+        let mut line = format!("{} of {} moves are over", self.gone.len(), self.ids.len());
+        for (id, one) in self.moves.iter().filter(|(id, _)| !self.gone.contains(id)) {
+            let stage = one["stage"].as_str().unwrap_or("-");
+            if stage == "waiting" {
+                continue;
+            }
+            line += &format!("; move {id} (shard {} to {}): {stage}", one["from"], one["to"]);
+            let figures = &one["figures"];
+            if let (Some(keys), Some(of)) = (figures["keys"].as_u64(), figures["of"].as_u64()) {
+                line += &format!(" {keys} of {of} keys");
+            }
+            if let Some(bytes) = figures["bytes"].as_u64() {
+                line += &format!(", {} MiB", bytes >> 20);
+            }
+            if one["attempt"].as_u64().is_some_and(|attempt| attempt > 1) {
+                line += &format!(", attempt {}", one["attempt"]);
+            }
+        }
+        line
+    }
+
+    /// What changes with each step, and not with each key.
+    fn step(&self) -> String {
+        let stages = self.moves.iter().map(|(id, one)| format!("{id} {} {}", one["stage"], one["attempt"]));
+        format!("{} {}", self.gone.len(), stages.collect::<Vec<_>>().join(" "))
+    }
+
+    fn outcome(&self) -> Result<(), String> {
+        let failed = self.failed().map(|(id, one)| {
+            format!("move {id} has failed: {}; nothing has changed", one["reason"].as_str().unwrap_or("-"))
+        });
+        let given_up = self.given_up.iter().map(|id| format!("move {id} was given up; nothing has changed"));
+        let sentences: Vec<String> = failed.chain(given_up).collect();
+        if sentences.is_empty() { Ok(()) } else { Err(sentences.join("; ")) }
+    }
+}
+
+/// Whether all slots of a move are the shard's that was to have them.
+fn has_come(status: &Value, one: &Value) -> bool {
+    let shards = status["shards"].as_array().into_iter().flatten();
+    let owned: Vec<(u64, u64)> = shards
+        .filter(|shard| shard["shard"] == one["to"])
+        .flat_map(|shard| ranges(&shard["slots"]))
+        .collect();
+    ranges(&one["slots"]).all(|(first, last)| owned.iter().any(|(from, to)| *from <= first && last <= *to))
+}
+
+fn ranges(slots: &Value) -> impl Iterator<Item = (u64, u64)> {
+    slots.as_array().into_iter().flatten().filter_map(|range| Some((range[0].as_u64()?, range[1].as_u64()?)))
+}
+
+struct Screen {
+    is_terminal: bool,
+    last: String,
+}
+
+impl Screen {
+    /// A closed pipe has read enough.
+    fn show(&mut self, line: &str, step: &str) {
+        let mut out = io::stdout();
+        if self.is_terminal {
+            let _ = write!(out, "\r\x1b[K{line}");
+            let _ = out.flush();
+        } else if step != self.last {
+            let _ = writeln!(out, "{line}");
+            step.clone_into(&mut self.last);
+        }
+    }
+
+    fn end(&self) {
+        if self.is_terminal {
+            let _ = writeln!(io::stdout());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(id: u64, stage: &str) -> Value {
+        json!({
+            "move": id, "from": 0, "to": 2, "attempt": 1, "stage": stage, "reason": "no memory is left",
+            "slots": [[5, 9]], "figures": { "keys": 3, "of": 10, "bytes": 1 << 20 },
+        })
+    }
+
+    fn status(moves: &[Value], slots: &Value) -> Value {
+        json!({ "moves": moves, "shards": [{ "shard": 2, "slots": slots }] })
+    }
+
+    #[test]
+    fn an_answer_names_moves() {
+        assert_eq!(named("moves 3 4"), Some([3, 4].into()));
+        assert_eq!(named("moves"), Some(BTreeSet::new()));
+        assert_eq!(named("5 slots from shard 0 to shard 1: 5-9"), None);
+    }
+
+    #[test]
+    fn moves_are_shown_until_they_are_over() {
+        let mut seen = Seen { ids: [1, 2].into(), ..Seen::default() };
+        seen.look(&status(&[one(1, "copying"), one(2, "waiting")], &json!([])));
+        assert_eq!(seen.line(), "0 of 2 moves are over; move 1 (shard 0 to 2): copying 3 of 10 keys, 1 MiB");
+        assert!(!seen.is_over());
+        seen.look(&json!(null));
+        seen.look(&status(&[one(2, "copying")], &json!([[0, 100]])));
+        assert!(!seen.is_over());
+        seen.look(&status(&[one(2, "failed")], &json!([[0, 100]])));
+        assert!(seen.is_over());
+        assert_eq!(
+            seen.outcome(),
+            Err("move 2 has failed: no memory is left; nothing has changed".to_owned())
+        );
+        for (slots, is_well) in [(json!([[5, 9]]), true), (json!([[5, 8]]), false)] {
+            let mut seen = Seen { ids: [1].into(), ..Seen::default() };
+            seen.look(&status(&[one(1, "switching")], &json!([])));
+            seen.look(&status(&[], &slots));
+            assert!(seen.is_over());
+            assert_eq!(seen.outcome().is_ok(), is_well, "{slots}");
+        }
+    }
+}
