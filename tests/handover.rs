@@ -198,6 +198,27 @@ fn take_over(seed: u64, variation: &Variation) {
     });
 }
 
+/// The worker that begins the log has gathered before it, and so may others have: their replicas wait for what is told by nobody else then.
+#[test]
+fn what_had_gathered_for_replicas_comes_to_them_when_a_log_begins() {
+    let quiet = ["--edition", "memory", "--repl-rdb-version", "10", "--repl-ping-replica-period", "3600"];
+    let server = Server::start(tarn(), &quiet).unwrap();
+    let mut client = server.connect().unwrap();
+    let replica = follower(Program::Redis);
+    let mut there = replica.connect().unwrap();
+    follow(&mut there, &server);
+    is_up(&replica);
+    let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+    wait_until("the replica has read all there is", || {
+        offset(&mut there, "slave_repl_offset") == offset(&mut client, "master_repl_offset")
+    });
+    let replies = client
+        .pipeline(&[vec!["SET", "gathered", "1"], vec!["CONFIG", "SET", "appendonly", "yes"]])
+        .expect("it is answered");
+    assert!(replies.iter().all(|reply| reply == b"+OK\r\n"), "{replies:?}");
+    wait_until("the replica has it", || ask(&mut there, &["GET", "gathered"]) == "1");
+}
+
 #[test]
 fn a_copy_that_is_being_made_goes_on_when_a_log_begins() {
     let mut server = master("memory", &["--appendfsync", "always"]);

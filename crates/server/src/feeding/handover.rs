@@ -39,6 +39,8 @@ pub fn begin_log(server: &Server, begin: impl FnOnce(Beginning) -> io::Result<()
     }
     // A question to replicas may have found nobody to take it.
     (state.asked_at, state.asked_end) = (0, 0);
+    // What had gathered for replicas: its writers tell the log only from now on.
+    state.wake();
     drop(state);
     let stream = server.stream();
     if stream.id != before || stream.at.0 != stream.offset {
