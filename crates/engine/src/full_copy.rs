@@ -13,6 +13,7 @@
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
+use crate::leisure::Leisure;
 use crate::snapshot;
 use keyspace::{Object, SLOTS, Slot, Stamp, Tour, ValueRef};
 use std::io;
@@ -29,10 +30,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The longest that slots are copied in a row.
 const STEP: Duration = Duration::from_micros(300);
 
-/// How much longer it does not copy after each step: it rests, unless handing on has taken that long.
-const REST_FACTOR: u32 = 9;
-
-/// The same where objects are read from a store: most of that is waiting for the disk.
+/// How much longer it rests than it copied where objects are read from a store, most of which is waiting for the disk. Elsewhere
+/// [`Leisure`] says.
 const STORE_REST_FACTOR: u32 = 1;
 
 /// How long it waits where as many go over the slots as may.
@@ -128,7 +127,9 @@ pub fn write(
         }
     }
     let (began, copying) = (Instant::now(), Duration::ZERO);
-    let mut copy = Copy { engine, wanted, writer, hand_on, step_began: began, copying, began, keys: 0 };
+    let leisure = Leisure::new();
+    let mut copy =
+        Copy { engine, wanted, writer, hand_on, step_began: began, copying, leisure, began, keys: 0 };
     let mut stamps = Stamps { of_databases: Vec::new(), numbers: beginning.numbers.clone() };
     for number in 0..engine.keyspace.databases() {
         let copied = if wanted.keys { copy.database(number, beginning, &tour)? } else { None };
@@ -167,6 +168,7 @@ struct Copy<'c> {
     step_began: Instant,
     /// How much of the step went into copying.
     copying: Duration,
+    leisure: Leisure,
     began: Instant,
     keys: u64,
 }
@@ -265,9 +267,13 @@ impl Copy<'_> {
         Ok(())
     }
 
+    /// Rests, unless handing on has taken that long.
     fn rest(&mut self) -> io::Result<()> {
-        let has_store = self.engine.residency.store().is_some();
-        let due = self.copying * (1 + if has_store { STORE_REST_FACTOR } else { REST_FACTOR });
+        let factor = match self.engine.residency.store() {
+            Some(_) => STORE_REST_FACTOR,
+            None => self.leisure.factor(self.copying),
+        };
+        let due = self.copying * (1 + factor);
         thread::sleep(due.saturating_sub(self.step_began.elapsed()));
         fail_if_ending(self.engine)?;
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);

@@ -10,6 +10,7 @@ mod engine;
 mod frozen;
 pub mod full_copy;
 pub mod import;
+mod leisure;
 mod loading;
 pub mod moment;
 pub mod replacement;
