@@ -179,6 +179,37 @@ fn the_capacity_chapters_run_every_edition_and_show_whether_the_ceiling_held() {
     assert_eq!(lines("whitepaper-essd-2025,capacity,"), 2 * 4 * 5, "{sheet}");
 }
 
+#[test]
+fn the_replicated_chapters_run_every_server_with_the_replica_that_it_is_to_have() {
+    let (_keeps_the_folder, folder) = running();
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let words = ["--chapters", "replicated-memory,replicated-durable", "--peer-cmd", peer];
+    let output = whitepaper(&folder, &words);
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let servers = ["Tarn", "redis with WAIT 1", "redis with a replica", "Tarn with a replica", "Tarn alone"];
+    let has = |server: &serde_json::Value, name: &str| {
+        let settings = server["settings"].as_array().unwrap();
+        settings.iter().any(|pair| pair[0] == name && pair[1] == "1")
+    };
+    for chapter in json["chapters"].as_array().unwrap() {
+        assert_eq!(names(&chapter["servers"], "name"), servers);
+        for server in chapter["servers"].as_array().unwrap() {
+            assert_eq!(has(server, "Replicas"), server["name"] != "Tarn alone", "{server}");
+            let waits = has(server, "Replicas that have what it answers");
+            assert_eq!(waits, server["name"] == "Tarn", "{server}");
+        }
+        for row in chapter["sections"][0]["rows"].as_array().unwrap() {
+            assert_eq!(names(&row["measurements"], "server"), servers, "{row}");
+            for measured in row["measurements"].as_array().unwrap() {
+                assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
+                let is_sent_wait = measured["command"].as_str().unwrap().contains("--wait 1");
+                assert_eq!(is_sent_wait, measured["server"] == "redis with WAIT 1", "{measured}");
+            }
+        }
+    }
+}
+
 /// A member of every element of a list.
 fn names<'a>(list: &'a serde_json::Value, member: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|one| one[member].as_str().unwrap()).collect()

@@ -85,16 +85,19 @@ fn request(words: &mut Vec<String>, template: &Template) -> Vec<String> {
     let keyspace = template.keyspace.map(|keyspace| ["-r".to_owned(), keyspace.to_string()]);
     let size = ["-d".to_owned(), template.value_bytes.to_string()];
     let (name, bytes) = (template.name.as_str(), template.value_bytes);
-    let is_test = Template::kv(name, bytes, template.keyspace).is_some_and(|test| test == *template);
+    let kv = Template::kv(name, bytes, template.keyspace);
+    let is_test = kv.is_some_and(|test| Template { waits_for: template.waits_for, ..test } == *template);
     let script_run = Work::script_run(name, bytes, template.keyspace);
     let is_script_run = matches!(script_run, Some(Work::Request(run)) if run == *template) && !is_test;
+    words.push(if is_script_run { "eval" } else { "kv" }.into());
+    if template.waits_for > 0 {
+        words.extend(["--wait".into(), template.waits_for.to_string()]);
+    }
     if is_script_run || is_test {
-        words.push(if is_script_run { "eval" } else { "kv" }.into());
         words.extend(["-t".into(), template.name.clone()]);
         words.extend(size.into_iter().chain(keyspace.into_iter().flatten()));
         return Vec::new();
     }
-    words.push("kv".into());
     words.extend(keyspace.into_iter().flatten());
     template.arguments.iter().map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
 }

@@ -16,6 +16,7 @@ Usage: tarn bench kv [OPTION ...]               redis-benchmark's tests
                            spop, zadd, zpopmin, lrange, lrange_100 (300, 500, 600), mset, xadd (all but xadd)
   -d N                     size of values (3)
   -r N                     random keys below N
+      --wait N             WAIT N 0 behind each request, which is answered when so many replicas have what it wrote
 Any of these makes it memtier_benchmark: -c then counts by thread (50), -n by connection (10k), --threads is 4, -d is 32:
       --ratio S:G          SETs to GETs (1:10)
       --key-pattern S:G    R random, G Gaussian, S sequential, P sequential in parts (R:R)
@@ -54,6 +55,7 @@ const IGNORED_WITH_VALUE: &[&str] = &["--precision", "--print-percentiles", "-k"
 struct Asked {
     tests: Option<String>,
     command: Vec<String>,
+    waits_for: u32,
     is_memtier: bool,
     ratio: Option<(u32, u32)>,
     patterns: Option<(KeyPattern, KeyPattern)>,
@@ -141,6 +143,7 @@ impl Asked {
                 return Ok(());
             }
             "--hide-histogram" => {}
+            "--wait" => return self.take_replicas(arguments),
             option if IGNORED.contains(&option) => return Ok(()),
             option if IGNORED_WITH_VALUE.contains(&option) => {
                 let value = arguments.text()?;
@@ -156,18 +159,26 @@ impl Asked {
         Ok(())
     }
 
+    fn take_replicas(&mut self, arguments: &mut Arguments) -> Result<(), Failure> {
+        let count = arguments.count()?;
+        let replicas =
+            u32::try_from(count).map_err(|_| arguments.wrong(&count.to_string(), "a number of replicas"));
+        self.waits_for = replicas?;
+        Ok(())
+    }
+
     /// redis-benchmark's tests, or the command that was given.
     fn tests(&self, options: &Options) -> Result<Vec<Plan>, Failure> {
         let size = options.value_bytes.unwrap_or(VALUE_BYTES);
         if !self.command.is_empty() {
             let words: Vec<&str> = self.command.iter().map(String::as_str).collect();
             let template = Template::of(&label(&self.command), &words, options.keyspace);
-            return Ok(vec![options.plan(Work::Request(template))?]);
+            return Ok(vec![options.plan(Work::Request(template).waiting_for(self.waits_for))?]);
         }
         self.chosen()?
             .into_iter()
             .filter_map(|name| Template::kv(name, size, options.keyspace))
-            .map(|template| options.plan(Work::Request(template)))
+            .map(|template| options.plan(Work::Request(template).waiting_for(self.waits_for)))
             .collect()
     }
 
@@ -198,9 +209,10 @@ impl Asked {
 
     fn memtier(&self, options: &Options) -> Result<Plan, Failure> {
         use memtier_defaults::{CLIENTS, KEY_MAXIMUM, REQUESTS, THREADS, VALUE_BYTES};
-        if self.tests.is_some() || !self.command.is_empty() || options.keyspace.is_some() {
+        let is_waiting = self.waits_for > 0;
+        if self.tests.is_some() || !self.command.is_empty() || options.keyspace.is_some() || is_waiting {
             return Err(Failure(
-                "options of memtier_benchmark go with no tests, no command and no -r of redis-benchmark"
+                "options of memtier_benchmark go with no tests, no command, no -r of redis-benchmark and no --wait"
                     .to_owned(),
             ));
         }
@@ -334,6 +346,8 @@ mod tests {
             "-t mset -c 7 -n 99 -d 11",
             "-t get -r 1000 --test-time 2.5 --rate 1000 --warm-up 1 --seed 7 --select-db 3 --user bob",
             "-P 50 eval \"return 1\" 0",
+            "--wait 2 -t set -r 10",
+            "--wait 1 incr counter",
             "--ratio 2:3 -c 4 --threads 2 --key-pattern P:R --key-maximum 99 -n 10 --key-prefix k",
         ] {
             let plan = &read(line).unwrap()[0];
@@ -348,6 +362,7 @@ mod tests {
         for (line, sentence) in [
             ("--cacert", "--cacert needs a value"),
             ("-c none", "-c: 'none' is not a whole number"),
+            ("--wait 1 --ratio 1:1", "options of memtier_benchmark go with no tests"),
             ("-t nonsense", "-t: there is no test 'nonsense'"),
             ("--nonsense", "'--nonsense' is not an option"),
             ("-c", "-c needs a value"),

@@ -21,6 +21,30 @@ pub enum Edition {
     Durable,
     /// On disk, and what was not used of late is nowhere else, under a ceiling of memory.
     Capacity(Room),
+    /// On a replica as well: each kept as an edition keeps it.
+    Replicated(Kept),
+}
+
+/// Where master and replica keep what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// In memory.
+    InMemory,
+    /// On disk.
+    OnDisk,
+}
+
+/// Who else has what a server answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// Nobody: it has no replica.
+    None,
+    /// A replica gets it at some time.
+    Later,
+    /// A replica has it when Tarn answers (`min-sync-replicas 1`).
+    InSync,
+    /// A replica has it when the WAIT behind each request is answered.
+    Waited,
 }
 
 /// How the memory of the capacity edition compares to the data, as published.
@@ -34,12 +58,38 @@ pub enum Room {
 
 /// What Tarn is called that runs in the edition of its chapter.
 pub const TARN: &str = "Tarn";
+/// What Tarn is called with a replica that nobody waits for.
+const TARN_FOLLOWED: &str = "Tarn with a replica";
+/// What it is called without one.
+const TARN_ALONE: &str = "Tarn alone";
 /// What its durable edition is called beside another.
 const TARN_DURABLE: &str = "Tarn durable";
 /// What its memory edition is called beside another.
 pub const TARN_MEMORY: &str = "Tarn memory";
 /// Names that no peer gets.
-pub const OWN_NAMES: [&str; 3] = [TARN, TARN_DURABLE, TARN_MEMORY];
+pub const OWN_NAMES: [&str; 5] = [TARN, TARN_FOLLOWED, TARN_ALONE, TARN_DURABLE, TARN_MEMORY];
+
+/// A Tarn that runs beside the one that a chapter is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Companion {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// What its replies mean.
+    pub edition: Edition,
+    /// Who else has what it answered.
+    pub copies: Copies,
+}
+
+const fn companion(name: &'static str, edition: Edition, copies: Copies) -> Companion {
+    Companion { name, edition, copies }
+}
+
+const MEMORY: Companion = companion(TARN_MEMORY, Edition::Memory, Copies::None);
+const DURABLE: Companion = companion(TARN_DURABLE, Edition::Durable, Copies::None);
+const FOLLOWED_IN_MEMORY: Companion = companion(TARN_FOLLOWED, Edition::Memory, Copies::Later);
+const FOLLOWED_ON_DISK: Companion = companion(TARN_FOLLOWED, Edition::Durable, Copies::Later);
+const ALONE_IN_MEMORY: Companion = companion(TARN_ALONE, Edition::Memory, Copies::None);
+const ALONE_ON_DISK: Companion = companion(TARN_ALONE, Edition::Durable, Copies::None);
 
 /// How a server came to run, which decides what can be said of its promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,36 +121,71 @@ impl Edition {
     /// As `--edition` takes it.
     pub fn name(self) -> &'static str {
         match self {
-            Edition::Memory => "memory",
-            Edition::Durable => "durable",
+            Edition::Memory | Edition::Replicated(Kept::InMemory) => "memory",
+            Edition::Durable | Edition::Replicated(Kept::OnDisk) => "durable",
             Edition::Capacity(_) => "capacity",
         }
     }
 
-    /// Editions of Tarn that run beside this one in its chapters, by their names there.
-    pub fn companions(self) -> &'static [(&'static str, Edition)] {
+    /// Who else has what Tarn answers in its chapters.
+    pub fn copies(self) -> Copies {
+        if matches!(self, Edition::Replicated(_)) { Copies::InSync } else { Copies::None }
+    }
+
+    /// The same of a peer that is started, once for each.
+    pub fn copies_of_peers(self) -> &'static [Copies] {
+        match self {
+            Edition::Replicated(_) => &[Copies::Waited, Copies::Later],
+            Edition::Memory | Edition::Durable | Edition::Capacity(_) => &[Copies::None],
+        }
+    }
+
+    /// The Tarns that run beside the one that its chapters are about.
+    pub fn companions(self) -> &'static [Companion] {
         match self {
             Edition::Memory | Edition::Durable => &[],
-            Edition::Capacity(Room::Ample) => {
-                &[(TARN_DURABLE, Edition::Durable), (TARN_MEMORY, Edition::Memory)]
-            }
-            Edition::Capacity(Room::Scarce) => &[(TARN_MEMORY, Edition::Memory)],
+            Edition::Capacity(Room::Ample) => &[DURABLE, MEMORY],
+            Edition::Capacity(Room::Scarce) => &[MEMORY],
+            Edition::Replicated(Kept::InMemory) => &[FOLLOWED_IN_MEMORY, ALONE_IN_MEMORY],
+            Edition::Replicated(Kept::OnDisk) => &[FOLLOWED_ON_DISK, ALONE_ON_DISK],
         }
+    }
+
+    /// How many servers are measured in its chapters, of which so many are started by command lines and so many were running before.
+    pub fn servers(self, commands: usize, running: usize) -> usize {
+        1 + commands * self.copies_of_peers().len() + running + self.companions().len()
     }
 
     /// Whether a reply means in its chapters that what was written is on disk.
     pub fn is_on_disk(self) -> bool {
-        self != Edition::Memory
+        !matches!(self, Edition::Memory | Edition::Replicated(Kept::InMemory))
     }
 
     /// The terms on which a peer is started by a command line.
     pub fn terms(self, command: &str) -> Terms {
         let is_known = matches!(server_word(command), Some("redis" | "valkey"));
+        let is_plain = is_known && !command.contains(SHELL_SIGNS);
+        if self.is_on_disk() && is_plain { Terms::Added(ALWAYS) } else { Terms::AsGiven }
+    }
+}
+
+impl Copies {
+    /// Whether there is a replica.
+    pub fn has_replica(self) -> bool {
+        self != Copies::None
+    }
+
+    /// How many replicas each request waits for by itself.
+    pub fn waited_for(self) -> u32 {
+        u32::from(self == Copies::Waited)
+    }
+
+    /// What distinguishes the name of a peer that is started more than once.
+    pub fn suffix(self) -> &'static str {
         match self {
-            Edition::Durable | Edition::Capacity(_) if is_known && !command.contains(SHELL_SIGNS) => {
-                Terms::Added(ALWAYS)
-            }
-            Edition::Durable | Edition::Capacity(_) | Edition::Memory => Terms::AsGiven,
+            Copies::None | Copies::InSync => "",
+            Copies::Later => " with a replica",
+            Copies::Waited => " with WAIT 1",
         }
     }
 }

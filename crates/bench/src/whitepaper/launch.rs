@@ -40,24 +40,18 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts Tarn itself: this very program with default settings, its files in a new folder in the one given. The
-    /// capacity edition is told how many MB of memory it may take.
+    /// Starts Tarn itself: this very program with default settings but these, each with a blank before it, its files in a new
+    /// folder in the one given.
     ///
     /// # Errors
     /// It does not start, with what it printed.
-    pub fn tarn(
-        name: &str,
-        edition: Edition,
-        maxmemory_mb: Option<u64>,
-        within: &Path,
-    ) -> Result<Launched, Failure> {
+    pub fn tarn(name: &str, edition: Edition, settings: &str, within: &Path) -> Result<Launched, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure(format!("This program cannot find itself to start a server: {error}."))
         })?;
         let edition = edition.name();
-        let ceiling = maxmemory_mb.map_or(String::new(), |mb| format!(" --maxmemory {mb}mb"));
         Launched::start(name, within, |port| {
-            let begin = format!("server --edition {edition}{ceiling} --port {port} --save");
+            let begin = format!("server --edition {edition}{settings} --port {port} --save");
             let mut command = Command::new(&program);
             command.args(begin.split(' ')).args(["", "--dir", "."]);
             (command, format!("tarn {begin} '' --dir ."))

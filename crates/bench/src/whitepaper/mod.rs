@@ -138,7 +138,7 @@ fn counted<'a>(
     chapter: &chapters::Chapter,
     outlines: &'a [Outline],
 ) -> impl Iterator<Item = (&'a Outline, usize)> {
-    let servers = 1 + options.peer_commands.len() + options.peers.len() + chapter.edition.companions().len();
+    let servers = chapter.edition.servers(options.peer_commands.len(), options.peers.len());
     outlines.iter().map(move |outline| (outline, servers))
 }
 
@@ -164,7 +164,7 @@ fn unusable(place: &Place, what: &str, error: &io::Error) -> Failure {
 fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option<RandomRead>, Failure> {
     let rooms = options.chapters.iter().filter_map(|chapter| match chapter.edition {
         Edition::Capacity(room) => Some(scale.capacity(room).data_bytes),
-        Edition::Memory | Edition::Durable => None,
+        Edition::Memory | Edition::Durable | Edition::Replicated(_) => None,
     });
     let Some(data_bytes) = rooms.max() else { return Ok(None) };
     let read = reads::random_reads(&place.folder, data_bytes);
@@ -232,7 +232,7 @@ fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server]) -> Chapter {
         name: chapter.name.to_owned(),
         title: chapter.title.to_owned(),
         about: chapter.about.to_owned(),
-        servers: if chapter.edition.is_on_disk() { servers.to_vec() } else { Vec::new() },
+        servers: if chapter.edition != Edition::Memory { servers.to_vec() } else { Vec::new() },
         sections: Vec::new(),
     }
 }

@@ -22,16 +22,17 @@ Usage: tarn whitepaper [OPTIONS]
   --overwrite            empty the databases of such peers even if they hold keys
   --peer-cmd COMMAND     a server to start, such as 'redis-server --port {port} --save \"\" --appendonly no';
                          {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
-                         the chapters durable and capacity, a redis-server or valkey-server is started anew with
-                         --appendonly yes --appendfsync always --save '' added
+                         the chapters durable, capacity and replicated-durable, a redis-server or valkey-server is started
+                         anew with --appendonly yes --appendfsync always --save '' added; for the chapters replicated it is
+                         started twice more, each time with another one that follows it
   --chapters A,B         only these chapters (default: all)
   --quick                under 4 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
-                         without the chapters capacity under 2 instead of under 10
+                         without the chapters capacity and replicated under 2 instead of under 10
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
 
-Folders of servers are made in TMPDIR (default: /tmp; /var/tmp if that is in memory): on its disk the chapters durable and
-capacity are measured. capacity-scarce loads up to 8 million records (1.1 GB) into each server; it wants up to 10 GB of free
+Folders of servers are made in TMPDIR (default: /tmp; /var/tmp if that is in memory): on its disk the chapters durable,
+capacity and replicated-durable are measured. capacity-scarce loads up to 8 million records (1.1 GB) into each server; it wants up to 10 GB of free
 space there with one peer, and says so before it begins.
 --peer and --peer-cmd may be given several times. Ctrl-C ends the run and keeps what was measured.
 

@@ -1,9 +1,10 @@
-//! The servers of a run: Tarn first, then those to be started, then those that are running, then other editions of Tarn.
+//! The servers of a run: Tarn first, then those to be started, then those that are running, then other editions of Tarn; and their replicas, in
+//! chapters that ask for some.
 //!
 //! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
 //! database is left empty.
 
-use super::edition::{self, Edition, TARN, Terms, Told};
+use super::edition::{self, Companion, Copies, Edition, TARN, Terms, Told};
 use super::launch::Launched;
 use super::options::Options;
 use crate::Failure;
@@ -11,9 +12,17 @@ use crate::client::Client;
 use crate::plan::Target;
 use crate::report::Server;
 use crate::secure::Tls;
+use crate::usage;
 use std::net::ToSocketAddrs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use wire::Value;
+
+/// Has Tarn answer a write when a replica has it.
+const IN_SYNC: &str = " --min-sync-replicas 1";
+/// How long a replica may take to follow.
+const FOLLOW_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Where a running server is, as the command line says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +92,15 @@ impl PeerCommand {
     }
 }
 
+/// Which of two servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The one that is measured.
+    Master,
+    /// The one that follows it.
+    Replica,
+}
+
 /// One server of the run.
 pub struct Contestant {
     /// Its name in tables; no other has it.
@@ -93,6 +111,10 @@ pub struct Contestant {
     pub terms: Terms,
     /// The process, if the run started it.
     pub launched: Option<Launched>,
+    /// Who else has what it answers, as far as the run sees to it.
+    pub copies: Copies,
+    /// Its replica, for as long as it runs.
+    replica: Option<Launched>,
     /// Why it takes no further part.
     pub gone: Option<String>,
 }
@@ -110,26 +132,25 @@ pub fn gather(
     within: &Path,
     lost: &[String],
 ) -> Result<Vec<Contestant>, Failure> {
-    let tarn = Launched::tarn(TARN, edition, maxmemory_mb, within)?;
-    let mut contestants = vec![Contestant::started(TARN.to_owned(), tarn, Terms::Edition)];
+    let tarn = Companion { name: TARN, edition, copies: edition.copies() };
+    let mut contestants = vec![Contestant::tarn(tarn, maxmemory_mb, within)?];
     for command in &options.peer_commands {
-        let name = unique(&command.name, &contestants);
-        let terms = edition.terms(&command.template);
-        let launched = Launched::shell(&name, &terms.apply(&command.template), within)?;
-        contestants.push(Contestant::started(name, launched, terms));
+        for copies in edition.copies_of_peers() {
+            let name = unique(&format!("{}{}", command.name, copies.suffix()), &contestants);
+            let terms = edition.terms(&command.template);
+            let start = |name: &str, _: Part| Launched::shell(name, &terms.apply(&command.template), within);
+            contestants.push(Contestant::started(name, terms, *copies, start)?);
+        }
     }
     for (name, address) in &options.peers {
-        let name = unique(name, &contestants);
-        let target = address.0.clone();
-        contestants.push(Contestant { name, target, terms: Terms::Running, launched: None, gone: None });
+        contestants.push(Contestant::running(unique(name, &contestants), address.0.clone()));
     }
     contestants.retain(|contestant| contestant.launched.is_some() || !lost.contains(&contestant.name));
     for contestant in contestants.iter().filter(|contestant| contestant.launched.is_none()) {
         contestant.must_be_free(options.may_overwrite)?;
     }
-    for (name, edition) in edition.companions() {
-        let tarn = Launched::tarn(name, *edition, None, within)?;
-        contestants.push(Contestant::started((*name).to_owned(), tarn, Terms::Edition));
+    for companion in edition.companions() {
+        contestants.push(Contestant::tarn(*companion, None, within)?);
     }
     Ok(contestants)
 }
@@ -149,9 +170,44 @@ fn unique(name: &str, contestants: &[Contestant]) -> String {
 }
 
 impl Contestant {
-    fn started(name: String, launched: Launched, terms: Terms) -> Contestant {
+    /// Starts Tarn, and what is to follow it.
+    fn tarn(tarn: Companion, maxmemory_mb: Option<u64>, within: &Path) -> Result<Contestant, Failure> {
+        let ceiling = maxmemory_mb.map_or(String::new(), |mb| format!(" --maxmemory {mb}mb"));
+        Contestant::started(tarn.name.to_owned(), Terms::Edition, tarn.copies, |name, part| {
+            let waits = part == Part::Master && tarn.copies == Copies::InSync;
+            let settings = if waits { format!("{ceiling}{IN_SYNC}") } else { ceiling.clone() };
+            Launched::tarn(name, tarn.edition, &settings, within)
+        })
+    }
+
+    /// Starts a server, and another one of the same kind that follows it, if there is to be one.
+    fn started(
+        name: String,
+        terms: Terms,
+        copies: Copies,
+        start: impl Fn(&str, Part) -> Result<Launched, Failure>,
+    ) -> Result<Contestant, Failure> {
+        let launched = start(&name, Part::Master)?;
         let target = Target { port: launched.port, ..Target::default() };
-        Contestant { name, target, terms, launched: Some(launched), gone: None }
+        let replica = copies.has_replica().then(|| {
+            let replica = start(&format!("The replica of {name}"), Part::Replica)?;
+            follow(&replica, launched.port)?;
+            Ok(replica)
+        });
+        let replica = replica.transpose()?;
+        Ok(Contestant { name, target, terms, launched: Some(launched), copies, replica, gone: None })
+    }
+
+    /// One that was running before.
+    pub fn running(name: String, target: Target) -> Contestant {
+        let (copies, terms) = (Copies::None, Terms::Running);
+        Contestant { name, target, terms, launched: None, copies, replica: None, gone: None }
+    }
+
+    /// Why its replica is of no use any more, if that has ended.
+    pub fn has_lost_its_replica(&mut self) -> Option<String> {
+        let replica = self.replica.as_mut()?;
+        replica.ended().map(|status| format!(" Its replica ended ({status}){}", replica.last_words()))
     }
 
     fn must_be_free(&self, may_overwrite: bool) -> Result<(), Failure> {
@@ -186,6 +242,10 @@ impl Contestant {
         settings.extend(save.map(|save| ("Save points".to_owned(), save)));
         let told = told(&mut client);
         settings.extend(told.listed());
+        let replicas = field("connected_slaves").filter(|replicas| replicas != "0");
+        settings.extend(replicas.map(|replicas| ("Replicas".to_owned(), replicas)));
+        let waited = setting(&mut client, "min-sync-replicas").filter(|replicas| replicas != "0");
+        settings.extend(waited.map(|replicas| ("Replicas that have what it answers".to_owned(), replicas)));
         settings.extend(field("mem_allocator").map(|allocator| ("Allocator".to_owned(), allocator)));
         Ok(Server {
             name: self.name.clone(),
@@ -205,6 +265,25 @@ impl Contestant {
             None => empty(&mut Client::connect(&self.target)?),
         }
     }
+}
+
+/// Has a server follow another one of this machine, and waits until it has all there is.
+fn follow(replica: &Launched, master: u16) -> Result<(), Failure> {
+    let mut client = Client::connect(&Target { port: replica.port, ..Target::default() })?;
+    if let Value::Error(line) =
+        client.request(&[b"REPLICAOF", b"127.0.0.1", master.to_string().as_bytes()])?
+    {
+        return Err(Failure(format!("REPLICAOF is refused: {}.", String::from_utf8_lossy(&line))));
+    }
+    let began = Instant::now();
+    while usage::field(&client.info(), "master_link_status") != Some("up") {
+        if began.elapsed() > FOLLOW_MAX {
+            let waited = FOLLOW_MAX.as_secs();
+            return Err(Failure(format!("A replica has not got its master's data after {waited} s.")));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// How many servers of a run share this machine in the chapters of one edition, without that edition's companions.

@@ -256,6 +256,7 @@ impl<'a> Rounds<'a> {
             let words = contestant.launched.as_mut().and_then(|launched| {
                 launched.ended().map(|status| format!(" It ended ({status}){}", launched.last_words()))
             });
+            let words = words.or_else(|| contestant.has_lost_its_replica());
             self.remarks.push(format!(
                 "{} took no further part from {} on: {}{}",
                 contestant.name,
@@ -283,7 +284,8 @@ fn sentence(text: &str) -> String {
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
 
-fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
+/// A workload for a server.
+pub fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
     let (end, warm_up) = match workload.amount {
         Amount::Time(weight) => (End::After(pace.measure.mul_f64(weight)), pace.warm_up),
         // A load that began with a warm-up would write its first records twice.
@@ -300,7 +302,7 @@ fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
         warm_up,
         rate: None,
         seed: SEED,
-        work: workload.work.clone(),
+        work: workload.work.clone().waiting_for(contestant.copies.waited_for()),
     }
 }
 

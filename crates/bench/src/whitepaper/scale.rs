@@ -63,9 +63,9 @@ const SYNCED_WRITE_US: f64 = 5_000.0;
 /// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Under 40 minutes with one peer, under 10 without the capacity chapters.
+    /// Under 40 minutes with one peer, under 10 without the chapters capacity and replicated.
     Standard,
-    /// Under 4 minutes with one peer, under 2 without the capacity chapters.
+    /// Under 4 minutes with one peer, under 2 without the chapters capacity and replicated.
     Quick,
 }
 
@@ -190,7 +190,7 @@ impl Scale {
     /// The ceiling that Tarn is given in the chapters of an edition, if any.
     pub fn maxmemory_mb(&self, edition: Edition) -> Option<u64> {
         match edition {
-            Edition::Memory | Edition::Durable => None,
+            Edition::Memory | Edition::Durable | Edition::Replicated(_) => None,
             Edition::Capacity(room) => Some(self.capacity(room).maxmemory_mb),
         }
     }
@@ -198,7 +198,7 @@ impl Scale {
     /// Bytes that local servers may need on disk in the chapters of an edition, where that is worth asking for before.
     pub fn disk_bytes(&self, edition: Edition) -> u64 {
         let Edition::Capacity(room) = edition else { return 0 };
-        let on_disk = edition.companions().iter().filter(|(_, one)| one.is_on_disk()).count();
+        let on_disk = edition.companions().iter().filter(|one| one.edition.is_on_disk()).count();
         let servers = self.local_servers + on_disk as u64;
         servers * (DISK_EMPTY_BYTES + DISK_BY_DATA * self.capacity(room).data_bytes)
     }
@@ -213,7 +213,7 @@ impl Scale {
     pub fn pace<'a>(&self, outlines: impl Iterator<Item = (&'a Outline, usize)>) -> Pace {
         let (budget, warm_up, most) = match self.size {
             Size::Standard => (Duration::from_secs(500), Duration::from_secs(1), MEASURE_MAX),
-            Size::Quick => (Duration::from_secs(125), Duration::from_millis(250), MEASURE_MAX_QUICK),
+            Size::Quick => (Duration::from_secs(160), Duration::from_millis(250), MEASURE_MAX_QUICK),
         };
         let (mut weights, mut around) = (0.0, 0.0);
         for (outline, servers) in outlines {
@@ -281,7 +281,7 @@ mod tests {
     /// All chapters, with the servers of a run over one peer.
     fn all_chapters(scale: &Scale) -> Vec<(Outline, usize)> {
         let of = |chapter: &Chapter| {
-            let servers = 2 + chapter.edition.companions().len();
+            let servers = chapter.edition.servers(1, 0);
             (chapter.sections)(scale).into_iter().map(move |outline| (outline, servers)).collect::<Vec<_>>()
         };
         CHAPTERS.iter().flat_map(of).collect()

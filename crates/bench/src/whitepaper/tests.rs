@@ -1,6 +1,7 @@
 //! Runs over a generator that is none: the order of the rounds, what is kept when something fails, what the chapters hold.
 
 use super::chapters::{Amount, Before, CHAPTERS, Outline};
+use super::edition::Copies;
 use super::rounds::{Generator, Rounds};
 use super::scale::{Pace, Scale, Size};
 use super::*;
@@ -98,13 +99,7 @@ fn contestants() -> Vec<Contestant> {
     ["Tarn", "redis"]
         .iter()
         .zip(1..)
-        .map(|(name, port)| Contestant {
-            name: (*name).to_owned(),
-            target: Target { port, ..Target::default() },
-            terms: edition::Terms::Running,
-            launched: None,
-            gone: None,
-        })
+        .map(|(name, port)| Contestant::running((*name).to_owned(), Target { port, ..Target::default() }))
         .collect()
 }
 
@@ -316,6 +311,23 @@ fn capacity_chapters_load_once_and_stand_beside_the_figures_of_their_ratio() {
             assert!(is_right || allowance.maxmemory_bytes == 8 << 20, "{size:?} {room:?}: {by_data}");
         }
     }
+}
+
+#[test]
+fn only_peers_that_the_run_starts_are_sent_wait_in_replicated_chapters() {
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.name == "replicated-durable").unwrap();
+    let edition = chapter.edition;
+    assert_eq!(edition.copies_of_peers(), [Copies::Waited, Copies::Later]);
+    assert_eq!((edition.copies(), edition.servers(1, 1)), (Copies::InSync, 1 + 2 + 1 + 2));
+    let mut contestants = contestants();
+    contestants[1].copies = Copies::Waited;
+    let workload = &(chapter.sections)(&scale())[0].workloads[0];
+    let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+    let commands: Vec<String> = contestants
+        .iter()
+        .map(|contestant| crate::command_line::command_line(&rounds::plan(workload, contestant, pace)))
+        .collect();
+    assert!(!commands[0].contains("--wait") && commands[1].contains("kv --wait 1 -t set "), "{commands:?}");
 }
 
 #[test]

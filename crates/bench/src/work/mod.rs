@@ -68,6 +68,15 @@ impl Work {
         shares.iter().map(feed).collect()
     }
 
+    /// The same, each request answered when so many replicas have what it wrote; what is no single request stays as it is.
+    #[must_use]
+    pub fn waiting_for(self, replicas: u32) -> Work {
+        match self {
+            Work::Request(template) => Work::Request(Template { waits_for: replicas, ..template }),
+            other => other,
+        }
+    }
+
     /// Size of the values that it writes.
     pub fn value_bytes(&self) -> u64 {
         match self {
@@ -183,6 +192,8 @@ pub struct Template {
     pub is_inline: bool,
     /// A request that is made once before, such as SCRIPT LOAD.
     pub before: Option<Vec<Vec<u8>>>,
+    /// Replicas that must have what it wrote (`WAIT`) before it counts as answered.
+    pub waits_for: u32,
 }
 
 /// memtier_benchmark's SET and GET.

@@ -1,6 +1,6 @@
 //! One request over and over with random numbers in it, as redis-benchmark sends it, and its list of tests.
 //!
-//! The request is encoded once. Each time it is copied, and only the digits are written anew.
+//! The request is encoded once, with the WAIT behind it if replicas are waited for. Each time it is copied, and only the digits are written anew.
 
 use super::{Feed, Issued, Template};
 use sys::Prng;
@@ -80,6 +80,7 @@ impl Template {
             value_bytes,
             is_inline: name == "ping_inline",
             before: None,
+            waits_for: 0,
         })
     }
 
@@ -92,6 +93,7 @@ impl Template {
             value_bytes: 0,
             is_inline: false,
             before: None,
+            waits_for: 0,
         }
     }
 }
@@ -99,6 +101,7 @@ impl Template {
 /// The feed of a [`Template`].
 pub struct Repeated {
     request: Vec<u8>,
+    issued: Issued,
     /// Where the digits are.
     places: Vec<usize>,
     keyspace: u64,
@@ -115,13 +118,20 @@ impl Repeated {
             let arguments: Vec<&[u8]> = template.arguments.iter().map(Vec::as_slice).collect();
             encode_request(&mut request, &arguments);
         }
+        let mut issued = Issued::single(0);
+        if template.waits_for > 0 {
+            let replicas = template.waits_for.to_string();
+            // For as long as it takes: a server that goes silent ends the run.
+            encode_request(&mut request, &[b"WAIT", replicas.as_bytes(), b"0"]);
+            issued.replies += 1;
+        }
         let mut places = Vec::new();
         let mut at = 0;
         while let (Some(_), Some(found)) = (template.keyspace, find(&request[at..])) {
             places.push(at + found);
             at += found + DIGITS;
         }
-        Repeated { request, places, keyspace: template.keyspace.unwrap_or(1).max(1), prng }
+        Repeated { request, issued, places, keyspace: template.keyspace.unwrap_or(1).max(1), prng }
     }
 }
 
@@ -138,7 +148,7 @@ impl Feed for Repeated {
             let at = begin + place;
             write_digits(&mut out[at..at + DIGITS], self.prng.below(self.keyspace));
         }
-        Issued::single(0)
+        self.issued
     }
 }
 
@@ -176,6 +186,15 @@ mod tests {
         let get = Template::kv("get", 3, None).unwrap();
         assert_eq!(issued(&get, 1), "*2\r\n$3\r\nGET\r\n$16\r\nkey:__rand_int__\r\n");
         assert_eq!(issued(&Template::kv("ping_inline", 3, None).unwrap(), 1), "PING\r\n");
+    }
+
+    #[test]
+    fn who_waits_for_replicas_gets_two_replies_a_request() {
+        let set = Template { waits_for: 2, ..Template::kv("set", 3, Some(100)).unwrap() };
+        assert!(issued(&set, 1).ends_with("\r\n$3\r\nxxx\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n"));
+        let replies =
+            |template| Repeated::new(template, Prng::from_seed(1)).issue(0, &mut Vec::new()).replies;
+        assert_eq!((replies(&set), replies(&Template { waits_for: 0, ..set.clone() })), (2, 1));
     }
 
     #[test]

@@ -7,10 +7,11 @@ mod capacity;
 mod durable;
 mod memory;
 mod pipelining;
+mod replicated;
 mod scripts;
 mod ttl;
 
-use super::edition::{Edition, Room};
+use super::edition::{Edition, Kept, Room};
 use super::scale::Scale;
 use crate::report::{Allowance, Figure, Layout, Published, published};
 use crate::work::{Template, Work};
@@ -79,6 +80,20 @@ pub const CHAPTERS: &[Chapter] = &[
         about: "Four times more data than memory under one ceiling: what that costs against having all of it in memory, and whether the ceiling holds. Every server that the run starts was started anew for this chapter, in an empty folder of its own on the disk that the machine's description names.",
         edition: Edition::Capacity(Room::Scarce),
         sections: capacity::scarce,
+    },
+    Chapter {
+        name: "replicated-memory",
+        title: "Replicated, in memory",
+        about: "Every write in the memory of two servers before its reply: what that costs against a replica that nobody waits for, and against none. Master and replica share the machine.",
+        edition: Edition::Replicated(Kept::InMemory),
+        sections: replicated::sections,
+    },
+    Chapter {
+        name: "replicated-durable",
+        title: "Replicated, durable",
+        about: "Every write on the disk of two servers before its reply: what that costs against a replica that nobody waits for, and against none. Master and replica share the machine and the disk that its description names; every server that the run starts was started anew for this chapter, in an empty folder of its own.",
+        edition: Edition::Replicated(Kept::OnDisk),
+        sections: replicated::sections,
     },
 ];
 
