@@ -69,7 +69,7 @@ impl Keyspace {
 
     /// How often whole databases were emptied or exchanged.
     pub fn upheavals(&self) -> u64 {
-        self.upheavals.load(Ordering::Acquire)
+        self.hidden.upheavals.load(Ordering::Acquire)
     }
 
     /// Whether a slot is hidden.

@@ -115,7 +115,7 @@ pub struct Keyspace {
     /// Of those who go over all slots.
     pub(crate) ways: Ways,
     /// See [`Keyspace::in_the_past`].
-    is_in_the_past: AtomicBool,
+    pub(crate) is_in_the_past: AtomicBool,
     pub(crate) hidden: Hidden,
 }
 
@@ -129,15 +129,6 @@ pub enum KeepsAll {
     Pause = 1,
     /// A master says what goes.
     Following = 2,
-}
-
-/// See [`Keyspace::in_the_past`].
-pub struct Past<'k>(&'k Keyspace);
-
-impl Drop for Past<'_> {
-    fn drop(&mut self) {
-        self.0.is_in_the_past.store(false, Ordering::Release);
-    }
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -365,13 +356,6 @@ impl Keyspace {
             Some(clock) if now == NO_TIME_IS_UP => clock.now(),
             _ => now,
         }
-    }
-
-    /// What is done from now on, until the guard is dropped, is done at the moments that are given to it, whoever has to wait for locks: what
-    /// was done before is done again, and no time is up that was not then.
-    pub fn in_the_past(&self) -> Past<'_> {
-        self.is_in_the_past.store(true, Ordering::Release);
-        Past(self)
     }
 
     pub(crate) fn effects_of(&self, worker: usize) -> &Effects {

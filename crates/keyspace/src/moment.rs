@@ -3,7 +3,7 @@
 //!
 //! Thread rule: a batch belongs to a thread; the counter is anybody's.
 
-use crate::keyspace::Batch;
+use crate::keyspace::{Batch, Keyspace};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,24 @@ pub(crate) struct Reading {
     is_wanted: Cell<bool>,
     counter: RefCell<Option<Arc<AtomicU64>>>,
     last: Cell<Option<u64>>,
+}
+
+/// See [`Keyspace::in_the_past`].
+pub struct Past<'k>(&'k Keyspace);
+
+impl Drop for Past<'_> {
+    fn drop(&mut self) {
+        self.0.is_in_the_past.store(false, Ordering::Release);
+    }
+}
+
+impl Keyspace {
+    /// What is done from now on, until the guard is dropped, is done at the moments that are given to it, whoever has to wait for locks: what
+    /// was done before is done again, and no time is up that was not then.
+    pub fn in_the_past(&self) -> Past<'_> {
+        self.is_in_the_past.store(true, Ordering::Release);
+        Past(self)
+    }
 }
 
 impl Batch<'_> {
