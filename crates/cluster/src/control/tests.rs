@@ -123,6 +123,8 @@ struct World {
     births: u64,
     /// Whether everything takes its time and may fail.
     is_rough: bool,
+    /// For how many microseconds the store may take while everything is rough.
+    slowness: u64,
     /// Of so many changes one is of unknown outcome while everything is rough.
     lost_one_in: u64,
     /// Changes that are done when nobody waits for them any more.
@@ -149,6 +151,7 @@ impl World {
             checked: 0,
             births: 0,
             is_rough: false,
+            slowness: 300_000,
             lost_one_in: 50,
             late: Vec::new(),
             weaken: None,
@@ -270,7 +273,7 @@ impl World {
     fn tell(&mut self, at: usize, event: Event) {
         let actions = self.configs[at].control.step(event, self.now);
         for action in actions {
-            let delay = if self.is_rough { self.random.below(300_000) } else { 5_000 };
+            let delay = if self.is_rough { self.random.below(self.slowness) } else { 5_000 };
             match action {
                 Action::Answer(ticket, answer) => drop(self.configs[at].answers.insert(ticket, answer)),
                 Action::Promote(ticket, id) => {
