@@ -72,11 +72,11 @@ fn topology(value: &Value) -> Topology {
     Topology::from_text(text).unwrap_or_else(|| panic!("{text} is no topology"))
 }
 
-/// The next topology that is not only a sign of life.
+/// The next topology, and no sign of life, nor who is silent.
 fn next_topology(client: &mut Client) -> Topology {
     loop {
         let value = client.read_value().expect("it goes on");
-        if value != Value::Bulk(Vec::new()) {
+        if !matches!(&value, Value::Bulk(text) if text.is_empty() || text.starts_with(b"silent")) {
             return topology(&value);
         }
     }
@@ -251,4 +251,64 @@ fn what_makes_no_sense_harms_nobody() {
     assert_eq!(call(&mut client, &["PING"]), Value::Simple(b"PONG".to_vec()));
     let info = ask(&mut client, &["INFO"]);
     assert!(info.contains("store_status:ok"), "{info}");
+}
+
+/// `tarn cluster up`, and all that it has said until it was ready.
+struct Up(Child);
+
+impl Up {
+    fn start(words: &[&str]) -> Up {
+        let mut child = Command::new(tarn_path())
+            .args(["cluster", "up"])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tarn can be run");
+        let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+        let mut lines = lines.map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with("Ctrl-C ends")), "the cluster does not come up");
+        std::mem::forget(lines);
+        Up(child)
+    }
+
+    fn signal(&mut self, signal: &str) -> bool {
+        let id = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().expect("kill can be run").success());
+        self.0.wait().expect("it ends").success()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.signal("-TERM");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_is_begun_once_and_goes_on_whatever_became_of_who_began_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().display().to_string();
+    let (port, config) = (free_port().expect("there is one"), free_port().expect("there is one"));
+    let (port, config) = (port.to_string(), config.to_string());
+    let words = ["--dir", &place, "--shards", "1", "--copies", "1", "--edition", "durable"];
+    let words = [&words[..], &["--port", &port, "--config-port", &config]].concat();
+    let client = || {
+        let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port"));
+        Client::connect_loaded(address.into()).expect("it serves")
+    };
+    let mut first = Up::start(&words);
+    assert_eq!(call(&mut client(), &["SET", "k", "v"]), Value::Simple(b"OK".to_vec()));
+    let second = Command::new(tarn_path()).args(["cluster", "up"]).args(&words).output();
+    let second = second.expect("tarn can be run");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("another `tarn cluster up` has it"), "{said}");
+
+    first.signal("-KILL");
+    let mut again = Up::start(&words);
+    assert_eq!(call(&mut client(), &["GET", "k"]), Value::Bulk(b"v".to_vec()));
+    assert!(again.signal("-TERM"), "it ends well");
+    assert!(Client::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into()).is_err());
 }

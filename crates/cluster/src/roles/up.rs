@@ -1,29 +1,29 @@
 //! `tarn cluster up`: a whole cluster on this machine, as children of this process.
 
+mod children;
+
 use super::asking::Asking;
 use super::operator::CONFIG_PORT;
 use super::{option, value_of};
+use children::{Part, Parts};
 use lexopt::Parser;
-use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use sys::file::{Appended, Fs};
+use sys::file::{Fs, Lock};
 
-/// How often it is looked whether a child has ended.
+/// How often it is looked how the children are.
 const LOOKING: Duration = Duration::from_millis(100);
 /// How long a cluster may take until it serves.
 const BEGINNING: Duration = Duration::from_secs(120);
-/// How long a child may take for its end.
-const ENDING: Duration = Duration::from_secs(30);
 /// How long the config server may take for an answer.
 const ANSWERING: Duration = Duration::from_secs(2);
+/// Who runs the cluster in a directory.
+const LOCK: &str = "lock";
 /// What the cluster was begun with.
 const LAYOUT: &str = "layout";
 /// The longest layout.
@@ -117,6 +117,15 @@ impl Given {
         Ok(given)
     }
 
+    /// Takes the directory, which is made if it is not there.
+    fn lock(&self) -> Result<Lock, String> {
+        let shown = self.dir.display();
+        let about = |error: io::Error| format!("{shown}: {error}");
+        Fs::Real.create_dir_all(&self.dir).map_err(about)?;
+        let lock = Fs::Real.lock(&self.dir.join(LOCK)).map_err(about)?;
+        lock.ok_or_else(|| format!("the cluster in {shown} runs: another `tarn cluster up` has it"))
+    }
+
     /// What the directory says, or what is to be begun there.
     fn layout(&self) -> Result<Layout, String> {
         let path = self.dir.join(LAYOUT);
@@ -143,7 +152,6 @@ impl Given {
                     layout.config_port
                 ));
             }
-            Fs::Real.create_dir_all(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))?;
             Fs::Real.replace(&path, layout.to_line().as_bytes()).map_err(about)?;
             return Ok(layout);
         }
@@ -172,81 +180,6 @@ impl Given {
     }
 }
 
-/// A child.
-struct Part {
-    name: String,
-    log: PathBuf,
-    child: Child,
-    has_ended: bool,
-}
-
-impl Part {
-    fn begin(name: String, log: PathBuf, words: &[String]) -> Result<Part, String> {
-        let failed = |error: io::Error| format!("{name} cannot be started: {error}");
-        let own = std::env::current_exe().map_err(failed)?;
-        let child = Command::new(own)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Appended::for_child(&log).map_err(failed)?)
-            .stderr(Appended::for_child(&log).map_err(failed)?)
-            // Ctrl-C is for this process, which ends them in order.
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        Ok(Part { name, log, child, has_ended: false })
-    }
-
-    /// Whether it has just ended: what is told of it.
-    fn end(&mut self) -> Option<String> {
-        if self.has_ended {
-            return None;
-        }
-        let status = self.child.try_wait().ok().flatten()?;
-        self.has_ended = true;
-        Some(format!("{} has ended ({status}); its last words are in {}", self.name, self.log.display()))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(id) = id.filter(|_| !self.has_ended) {
-            // It may have ended just now.
-            let _ = kill_process(id, signal);
-        }
-    }
-}
-
-/// All children. They end with it.
-struct Parts(Vec<Part>);
-
-impl Parts {
-    /// What is to be told of those that have just ended.
-    fn ended(&mut self) -> Vec<String> {
-        self.0.iter_mut().filter_map(Part::end).collect()
-    }
-
-    /// Ends servers first, so that they can still say what they have to.
-    fn end(&mut self) {
-        let first = self.0.len().min(1);
-        let (config, servers) = self.0.split_at_mut(first);
-        for parts in [servers, config] {
-            parts.iter().for_each(|part| part.signal(Signal::TERM));
-            let begun = Instant::now();
-            while parts.iter_mut().any(|part| part.end().is_none() && !part.has_ended) {
-                if begun.elapsed() > ENDING {
-                    parts.iter().for_each(|part| part.signal(Signal::KILL));
-                }
-                std::thread::sleep(LOOKING);
-            }
-        }
-    }
-}
-
-impl Drop for Parts {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 fn say(text: &str) {
     // Who closed standard output does not want to see this.
     let _ = writeln!(io::stdout(), "{text}");
@@ -255,7 +188,11 @@ fn say(text: &str) {
 /// Runs `tarn cluster up`.
 pub fn run(words: &[String]) -> Result<(), String> {
     let given = Given::read(words)?;
+    let _lock = given.lock()?;
     let layout = given.layout()?;
+    for told in children::end_left(&given.dir)? {
+        say(&told);
+    }
     let is_enough = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, is_enough.clone())
@@ -291,7 +228,6 @@ impl Given {
 fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let dir = |name: &str| given.dir.join(name);
-    let log = dir("config.log");
     let store = format!("dir:{}", dir("store").display());
     let (port, copies, shards) =
         (layout.config_port.to_string(), layout.copies.to_string(), layout.shards.to_string());
@@ -300,7 +236,7 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
     if let Some(password) = given.password() {
         config.extend(words(&["--server-password", password]));
     }
-    parts.0.push(Part::begin("the config server".to_owned(), log, &config)?);
+    parts.0.push(Part::begin("the config server".to_owned(), &dir("config"), &config)?);
     let place = format!("127.0.0.1:{port}");
     for port in layout.ports() {
         let port = port.to_string();
@@ -314,17 +250,9 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
             server.extend(words(&["--appendfsync", "always"]));
         }
         server.extend(given.directives.iter().cloned());
-        parts.0.push(Part::begin(
-            format!("the server at 127.0.0.1:{port}"),
-            log_of(&given.dir, &port),
-            &server,
-        )?);
+        parts.0.push(Part::begin(format!("the server at 127.0.0.1:{port}"), &dir(&port), &server)?);
     }
     Ok(())
-}
-
-fn log_of(dir: &Path, port: &str) -> PathBuf {
-    dir.join(format!("{port}.log"))
 }
 
 /// Whether each server of each shard holds everything that was acknowledged.
