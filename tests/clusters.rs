@@ -77,6 +77,52 @@ fn replicas_show_what_is_committed_to_who_asks_for_it() {
     assert!(error(&call(&mut reader, &["GET", "k"])).starts_with("MOVED"));
 }
 
+/// Clients count, each its own key, and take nothing but an answer.
+#[test]
+fn another_master_takes_over_unnoticed() {
+    let mut cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
+    let is_over = AtomicBool::new(false);
+    let longest_us = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|client| {
+                let (mut guided, is_over, longest_us) = (Guided::new(&cluster), &is_over, &longest_us);
+                scope.spawn(move || {
+                    let key = format!("count{client}");
+                    let mut count = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let asked_at = Instant::now();
+                        count += 1;
+                        let answer = guided.call_once(&key, &["INCR", &key]).expect("it is carried out");
+                        assert_eq!(answer, Value::Int(count));
+                        longest_us.fetch_max(asked_at.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    }
+                    count
+                })
+            })
+            .collect();
+        let master = |cluster: &Cluster| cluster.topology()?.master_of(ShardId(0)).map(|master| master.id);
+        for _ in 0..4 {
+            let before = master(&cluster).expect("there is one");
+            let answer = cluster.ask_config(&["CLUSTER", "SWITCH", "0"]);
+            assert!(matches!(answer, Some(Value::Simple(_))), "{answer:?}");
+            assert_ne!(master(&cluster), Some(before));
+            cluster.wait_until_whole();
+        }
+        println!("the longest call took {} us", longest_us.swap(0, Ordering::Relaxed));
+        let before = master(&cluster).expect("there is one");
+        cluster.terminate(before);
+        assert_ne!(master(&cluster), Some(before));
+        cluster.restart(before);
+        cluster.wait_until_whole();
+        println!("the longest call while a master ended took {} us", longest_us.load(Ordering::Relaxed));
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            assert!(client.join().expect("it was answered") > 0);
+        }
+    });
+}
+
 /// Traffic needs no config server, and a server that starts without one finds its shard when one is back.
 #[test]
 fn clients_do_not_notice_that_config_servers_are_away() {

@@ -142,6 +142,16 @@ impl Cluster {
         self.down.push(id);
     }
 
+    /// Has a server's process end, and waits until it has.
+    pub fn terminate(&mut self, id: ServerId) {
+        self.signal(id, "-TERM");
+        let server = self.servers.get_mut(&id).expect("it is there");
+        wait_until("it ends", || {
+            server.ended().expect("it can be asked").is_some_and(|status| status.success())
+        });
+        self.down.push(id);
+    }
+
     /// Starts it again, at another port.
     pub fn restart(&mut self, id: ServerId) {
         self.servers.get_mut(&id).expect("it is there").restart().expect("it starts again");

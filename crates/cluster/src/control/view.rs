@@ -347,6 +347,13 @@ impl View {
         places.filter_map(|(place, id)| Some((place.node, self.servers.get(id)?))).collect()
     }
 
+    /// The server that is master of a shard.
+    #[must_use]
+    pub fn master_of(&self, shard: ShardId) -> Option<&Server> {
+        let node = self.shards.get(&shard)?.master()?;
+        self.servers.get(self.places.get(&Place { shard, node })?)
+    }
+
     /// The number that the next new shard gets; None: there is none left.
     #[must_use]
     pub fn next_shard(&self) -> Option<ShardId> {

@@ -121,19 +121,30 @@ pub async fn tell_leader(desk: Rc<Desk>) {
             }
         }
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        if words.len() == 2 || connected.ask(&words, PATIENCE).await.is_ok() {
+        if let Ok(Value::Bulk(silent)) = connected.ask(&words, PATIENCE).await {
+            *desk.silent.borrow_mut() = String::from_utf8_lossy(&silent).into();
             peer = Some((leader, connected));
         }
     }
 }
 
-/// Tells a member of a shard that it is to be master.
+/// Has a member of a shard be master: its master hands over to it, or, if that cannot be asked, it takes its place.
 ///
 /// # Errors
 /// Why it refuses, as a sentence.
-pub async fn promote(desk: &Desk, server: &Server) -> Result<(), String> {
+pub async fn promote(desk: &Desk, server: &Server, master: Option<&Server>) -> Result<(), String> {
+    if let (Some(master), Some(place)) = (master, server.place) {
+        let node = place.node.to_string();
+        if tell(desk, master, &[b"INSYNC", b"HANDOVER", node.as_bytes()]).await.is_ok() {
+            return Ok(());
+        }
+    }
+    tell(desk, server, &[b"INSYNC", b"PROMOTE"]).await
+}
+
+async fn tell(desk: &Desk, server: &Server, words: &[&[u8]]) -> Result<(), String> {
     let settings = &desk.settings;
     let password = settings.server_password.as_deref();
     let mut peer = Peer::connect(&server.host, server.port, &settings.server_user, password).await?;
-    peer.ask(&[b"INSYNC", b"PROMOTE"], PATIENCE).await.map(drop)
+    peer.ask(words, PATIENCE).await.map(drop)
 }

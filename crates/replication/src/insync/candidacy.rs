@@ -71,7 +71,8 @@ impl Member {
 
     /// The decision was read.
     pub(super) fn consider(&mut self, now: Moment) {
-        let resumes = self.known.as_ref().is_some_and(|known| self.is_this_node(known.master));
+        let resumes = now >= self.resumes_from
+            && self.known.as_ref().is_some_and(|known| self.is_this_node(known.master));
         if self.candidacy.is_none() && resumes && matches!(self.state, State::Following(_)) {
             self.candidacy =
                 Some(Candidacy { reason: Reason::Resumption, stage: Stage::Reading, began_at: now });

@@ -74,6 +74,17 @@ pub enum Event {
         /// What it says.
         answer: Answer,
     },
+    /// This node, if it is master, is to hand over to a member. Nothing is appended before it has come to nothing or to [`Action::StepDown`]: it is
+    /// told again as long as neither has come.
+    HandOver {
+        /// To which node; None: to any.
+        to: Option<NodeId>,
+    },
+    /// Whoever follows the store of decisions says that there is this epoch.
+    Decided {
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// A command wants this node to be master.
     Promote {
         /// At which price.

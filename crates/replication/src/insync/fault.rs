@@ -40,6 +40,8 @@ pub(super) enum Fault {
     ReceivedCounts,
     /// A master that starts again goes on in its epoch.
     EpochResumed,
+    /// A master hands over and goes on reading.
+    YieldedAndReading,
     /// A proposal without an answer is taken for one that was not carried out.
     SilenceIsRefusal,
 }

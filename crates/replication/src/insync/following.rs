@@ -105,15 +105,13 @@ impl Following {
 impl Member {
     /// Dials, gives up links on which nothing comes, and asks who is master.
     pub(super) fn tick_following(&mut self, now: Moment) {
-        let (silence, heartbeat, id) = (self.options.silence, self.options.heartbeat, self.id);
+        let (silence, heartbeat) = (self.options.silence, self.options.heartbeat);
         let State::Following(following) = &mut self.state else { return };
         let waited = now.since(following.since);
         match following.phase {
             Phase::Apart => {
-                let master = following.master.filter(|master| *master != id && !following.is_stuck);
-                if let Some(master) = master.filter(|_| waited >= heartbeat) {
-                    following.enter(Phase::Dialing, now);
-                    self.actions.push(Action::Dial { node: master.node });
+                if waited >= heartbeat {
+                    self.dial(now);
                 }
                 if self.asking.is_none() && now.since(self.read_at) >= 2 * heartbeat {
                     self.ask(Request::Read, now);
@@ -124,6 +122,17 @@ impl Member {
             // A dead link may show nothing at all.
             Phase::Streaming(link) if now.since(following.heard_at) > silence => self.part(link, now),
             Phase::Dialing | Phase::Greeting(_) | Phase::Settling(..) | Phase::Streaming(_) => {}
+        }
+    }
+
+    /// Calls the master, if it is another and there is no link to it.
+    pub(super) fn dial(&mut self, now: Moment) {
+        let (id, before_cut) = (self.id, self.before_cut.is_some());
+        let State::Following(following) = &mut self.state else { return };
+        let master = following.master.filter(|master| *master != id && !following.is_stuck);
+        if let Some(master) = master.filter(|_| following.phase == Phase::Apart && !before_cut) {
+            following.enter(Phase::Dialing, now);
+            self.actions.push(Action::Dial { node: master.node });
         }
     }
 

@@ -37,6 +37,12 @@ impl Granted {
         now >= self.until
     }
 
+    /// Nobody reads on it any more, whatever was lent.
+    pub fn give_back(&mut self, now: Moment) {
+        self.until = now;
+        self.is_assumed = false;
+    }
+
     /// Whether this process has lent nothing itself.
     pub fn is_assumed(&self) -> bool {
         self.is_assumed

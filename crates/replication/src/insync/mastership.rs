@@ -8,12 +8,13 @@ use super::decisions::{Decision, Request};
 use super::event::Action;
 use super::fault::Fault;
 use super::history::{Beginning, History};
-use super::identity::{Epoch, LinkId, MemberId, Moment};
+use super::identity::{Epoch, LinkId, MemberId, Moment, NodeId};
 use super::member::{Member, State};
 use super::message::{Lease, Message};
 use super::peer::Peer;
 use log::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::Duration;
 
 /// The state of a master in its epoch.
@@ -30,6 +31,8 @@ pub(super) struct Mastership {
     /// All who count.
     counted: BTreeSet<MemberId>,
     peers: BTreeMap<MemberId, Peer>,
+    /// Who greeted before the epoch had begun, on which link, and what it has.
+    early: Vec<(LinkId, MemberId, History, Lsn)>,
     beat_at: Moment,
 }
 
@@ -43,6 +46,7 @@ impl Mastership {
             proposed: None,
             counted: BTreeSet::new(),
             peers: BTreeMap::new(),
+            early: Vec::new(),
             beat_at: now,
         };
         mastership.count(None, now);
@@ -79,6 +83,18 @@ impl Mastership {
         self.counted.iter().filter(move |member| **member != id).filter_map(|member| self.peers.get(member))
     }
 
+    /// Whether no change of the set is on its way.
+    pub fn is_settled(&self) -> bool {
+        self.proposed.is_none()
+    }
+
+    /// The link to a member that has everything up to `end`: to this node, or to any.
+    pub fn heir(&self, id: MemberId, to: Option<NodeId>, end: Lsn) -> Option<LinkId> {
+        let others = self.set.iter().filter(|member| **member != id && to.is_none_or(|to| member.node == to));
+        let peers = others.filter_map(|member| self.peers.get(member));
+        peers.filter(|peer| peer.is_streaming && peer.durable >= end).find_map(|peer| peer.link)
+    }
+
     /// Whether there are as many members as writes need, whichever set is the decided one.
     pub fn is_enough(&self, members_min: usize) -> bool {
         self.set.len() >= members_min
@@ -87,7 +103,8 @@ impl Mastership {
 
     /// All links.
     pub fn links(&self) -> Vec<LinkId> {
-        self.peers.values().filter_map(|peer| peer.link).collect()
+        let early = self.early.iter().map(|(link, ..)| *link);
+        self.peers.values().filter_map(|peer| peer.link).chain(early).collect()
     }
 
     /// The master itself stood still.
@@ -98,6 +115,7 @@ impl Mastership {
     /// A link is gone. Who does not count is forgotten.
     pub fn parted(&mut self, link: LinkId) {
         self.peers.values_mut().filter(|peer| peer.link == Some(link)).for_each(Peer::parted);
+        self.early.retain(|(early, ..)| *early != link);
         let counted = &self.counted;
         self.peers.retain(|member, peer| counted.contains(member) || peer.link.is_some());
     }
@@ -121,6 +139,11 @@ impl Member {
             self.actions.push(Action::BeginEpoch { beginning, origin: self.history.origin() });
         }
         self.actions.push(Action::Lead { epoch });
+        if let State::Leading(mastership) = &mut self.state {
+            for (link, from, history, end) in mem::take(&mut mastership.early) {
+                self.welcome(link, from, &history, end, now);
+            }
+        }
     }
 
     /// A replica greets: says where its log parts from the own one.
@@ -128,7 +151,10 @@ impl Member {
         let refusal = Message::Refusal { epoch: self.epoch };
         let State::Leading(mastership) = &mut self.state else { return self.refuse(link, refusal) };
         if mastership.started.is_none() {
-            return self.refuse(link, refusal);
+            let again = mastership.early.extract_if(.., |(_, other, ..)| *other == from);
+            let former: Vec<LinkId> = again.map(|(link, ..)| link).collect();
+            mastership.early.push((link, from, history.clone(), end));
+            return self.actions.extend(former.into_iter().map(|link| Action::Close { link }));
         }
         let cut = match self.fault {
             Some(Fault::CutAtShorterEnd) => end.min(self.appended),

@@ -102,6 +102,12 @@ pub struct Member {
     pub(super) granted: Granted,
     pub(super) state: State,
     pub(super) candidacy: Option<Candidacy>,
+    /// An epoch that is to be asked for once more when the request that is under way is answered.
+    awaited: Epoch,
+    /// When the store of decisions has answered last.
+    pub(super) answered_at: Moment,
+    /// Who has handed over does not ask to go on before then.
+    pub(super) resumes_from: Moment,
     stepped_at: Moment,
     pub(super) actions: Vec<Action>,
     pub(super) fault: Option<Fault>,
@@ -129,6 +135,9 @@ impl Member {
             granted: Granted::at_start(now, wait),
             state: State::Following(Following::new(now)),
             candidacy: None,
+            awaited: Epoch(0),
+            answered_at: Moment(0),
+            resumes_from: Moment(0),
             stepped_at: now,
             actions: Vec::new(),
             fault: None,
@@ -161,6 +170,8 @@ impl Member {
             Event::CutImpossible => self.log_was_not_cut(now),
             Event::Persisted { epoch } => self.epoch_is_durable(epoch, now),
             Event::Answered { ticket, answer } => self.answered(ticket, answer, now),
+            Event::Decided { epoch } => self.ask_of(epoch, now),
+            Event::HandOver { to } => self.hand_over(to, now),
             Event::Promote { loss } => self.stand(Reason::Command(loss), now),
         }
         mem::take(&mut self.actions)
@@ -300,6 +311,7 @@ impl Member {
                 let said = Acknowledged { link, from, epoch, received, durable, lease };
                 self.take_acknowledgement(said, now);
             }
+            Message::Yield { epoch } => self.take_over(link, epoch, now),
             Message::Refusal { epoch } => {
                 self.hear_of(epoch, now);
                 self.part(link, now);
@@ -314,6 +326,17 @@ impl Member {
         }
     }
 
+    /// There is an epoch of which this node has not read yet. What it reads now may be older than the word.
+    fn ask_of(&mut self, epoch: Epoch, now: Moment) {
+        if epoch <= self.epoch {
+            return;
+        }
+        match &self.asking {
+            None => self.ask(Request::Read, now),
+            Some(_) => self.awaited = epoch,
+        }
+    }
+
     /// There is a higher epoch: what this node does in its own is over.
     pub(super) fn see(&mut self, epoch: Epoch, now: Moment) {
         if epoch <= self.epoch {
@@ -321,7 +344,7 @@ impl Member {
         }
         self.epoch = epoch;
         match &self.state {
-            State::Leading(_) => self.step_down(now),
+            State::Leading(_) => self.step_down(None, now),
             State::Following(following) => {
                 if let Some(link) = following.link().filter(|_| following.is_bound()) {
                     self.part(link, now);
@@ -331,16 +354,18 @@ impl Member {
         }
     }
 
-    /// Is not master any more.
-    fn step_down(&mut self, now: Moment) {
+    /// Is not master any more. Links end, but for that to whom this was said, whose decision is yet to come.
+    pub(super) fn step_down(&mut self, kept: Option<LinkId>, now: Moment) {
         let State::Leading(mastership) = &self.state else { return };
-        let links = mastership.links();
+        let links: Vec<LinkId> = mastership.links().into_iter().filter(|link| Some(*link) != kept).collect();
         self.actions.push(Action::StepDown);
         self.actions.extend(links.into_iter().map(|link| Action::Close { link }));
         self.state = State::Following(Following::new(now));
         // What it proposed in its epoch cannot come true any more: a later decision has its version.
         self.asking = None;
-        self.ask(Request::Read, now);
+        if kept.is_none() {
+            self.ask(Request::Read, now);
+        }
     }
 
     /// Keeps the data and takes part no more: what this node knows to be committed is not in the master's log.
@@ -434,10 +459,17 @@ impl Member {
             self.asking = Some(asking);
             return;
         }
+        if answer != Answer::Unreached {
+            self.answered_at = now;
+        }
         match answer {
             Answer::Current(Some(decision)) => {
                 self.learn(decision, now);
                 self.consider(now);
+                let awaited = mem::take(&mut self.awaited);
+                if self.asking.is_none() {
+                    self.ask_of(awaited, now);
+                }
             }
             Answer::Current(None) => self.give_up(now),
             Answer::Done(decision) | Answer::Conflict(decision) => match &self.state {
@@ -497,6 +529,7 @@ impl Member {
                     if let Some(link) = following.link() {
                         self.part(link, now);
                     }
+                    self.dial(now);
                 }
                 if begins_anew {
                     self.state = State::Halted;

@@ -8,6 +8,7 @@
 //! Acknowledgement               ->
 //!                               <-          Records {start, end} ...       also empty, as heartbeats
 //! Acknowledgement ...           ->
+//!                               <-          Yield                        it is to be master
 //! ```
 //!
 //! Every message carries the epoch. Whoever has seen a higher one answers with a [`Refusal`](Message::Refusal).
@@ -73,6 +74,11 @@ pub enum Message {
         /// Nothing while it wants to be master itself, and before it was asked.
         lease: Option<Lease>,
     },
+    /// From a master that is none from before this on: the replica is to take its place, and need wait for nothing that it lent.
+    Yield {
+        /// The master's epoch.
+        epoch: Epoch,
+    },
     /// From anybody who does not go along, with the highest epoch that it has seen. Ends the link.
     Refusal {
         /// The highest epoch seen.
@@ -89,6 +95,7 @@ impl Message {
             | Message::Welcome { epoch, .. }
             | Message::Records { epoch, .. }
             | Message::Acknowledgement { epoch, .. }
+            | Message::Yield { epoch }
             | Message::Refusal { epoch } => *epoch,
         }
     }

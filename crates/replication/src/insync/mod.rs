@@ -13,13 +13,14 @@
 //! 2. Only a member of the current decision becomes master, and with it the epoch rises. One life of one process is master
 //!    of an epoch at most, so an epoch and a position name one record.
 //! 3. Whoever is not sure of a decision's outcome acts as if both were true: both sets of members must acknowledge and lend.
-//! 4. A member that has lent the master time to read does not ask to be master before that time is over.
+//! 4. A member that has lent the master time to read does not ask to be master before that time is over, or the master has said that it reads no more.
 
 mod candidacy;
 mod decisions;
 mod event;
 mod fault;
 mod following;
+mod handover;
 mod history;
 mod identity;
 mod lease;

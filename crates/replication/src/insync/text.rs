@@ -6,7 +6,7 @@
 //! ```text
 //! history   origin beginnings (epoch first lossy)...
 //! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
-//!           | ack epoch received durable (- | asked length) | refusal epoch
+//!           | ack epoch received durable (- | asked length) | yield epoch | refusal epoch
 //! decision  decision version epoch lossy master members member...     a member is node/life
 //! kept      kept life epoch torn whole history
 //! ```
@@ -151,6 +151,7 @@ impl Message {
                 });
                 format!("ack {} {} {} {lease}", epoch.0, received.0, durable.0)
             }
+            Message::Yield { epoch } => format!("yield {}", epoch.0),
             Message::Refusal { epoch } => format!("refusal {}", epoch.0),
         })
     }
@@ -183,6 +184,7 @@ impl Message {
                 };
                 Message::Acknowledgement { epoch, received, durable, lease }
             }
+            "yield" => Message::Yield { epoch },
             "refusal" => Message::Refusal { epoch },
             _ => return None,
         };
@@ -276,6 +278,7 @@ mod tests {
             },
             Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: Some(lease) },
             Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: None },
+            Message::Yield { epoch },
             Message::Refusal { epoch },
         ]
     }

@@ -11,6 +11,7 @@ use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use net::client::Traits;
 use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Writes};
 use std::sync::Arc;
+use std::time::Duration;
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE).union(Flags::NO_MULTI);
@@ -29,6 +30,9 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("insync|begin", 2, FLAGS, begin)
         .summary("Begins the shard with this node's data, if nobody has begun it."),
     sub("insync|end", 2, BETWEEN_NODES, end).summary("Is what a node asks its master after a full copy."),
+    sub("insync|handover", -2, FLAGS, hand_over)
+        .syntax("[node]")
+        .summary("Has another node become master in this one's place, without waiting for leases."),
     sub("insync|help", 2, HELP_FLAGS, |_, reply| help(reply, "INSYNC", HELP))
         .summary("Lists the subcommands."),
     sub("insync|link", 5, BETWEEN_NODES, link)
@@ -45,6 +49,8 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
 const HELP: &[&str] = &[
     "BEGIN",
     "    Begin the shard with this node's data, if nobody has begun it.",
+    "HANDOVER [NODE]",
+    "    Another member becomes master in this one's place, with everything that this one has.",
     "PROMOTE [ACCEPT-LOSS]",
     "    Become master. Without ACCEPT-LOSS only a member of the in-sync set does; with it acknowledged",
     "    writes that this node lacks are lost, and the former members must be dead.",
@@ -105,6 +111,27 @@ fn promote(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     shard.happened(Event::Promote { loss });
+    reply.ok();
+    Ok(())
+}
+
+/// How long a master tries to hand over.
+const HANDING_OVER: Duration = Duration::from_secs(1);
+
+/// INSYNC HANDOVER [node]
+fn hand_over(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let to = match context.request.get(2) {
+        None => None,
+        Some(word) if context.request.len() == 3 => {
+            Some(u32::try_from(int(word)?).map(NodeId).map_err(|_| Error::NotInteger)?)
+        }
+        Some(_) => return Err(Error::Syntax),
+    };
+    let shard = shard(context)?;
+    if !shard.can_hand_over(to) {
+        return Err(Error::text("ERR This node is not master of a shard with such a member"));
+    }
+    shard.hand_over(to, HANDING_OVER);
     reply.ok();
     Ok(())
 }

@@ -17,8 +17,10 @@ use engine::Attention;
 use engine::snapshot::{self, Last};
 use keyspace::Stamp;
 use net::service::Closing;
+use replication::insync::Role;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use sys::UnixMs;
 use telemetry::log;
 use wire::Reply;
@@ -105,6 +107,15 @@ const ERRORS: &[u8] = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n";
 /// How often it looks whether replicas have all there is.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
+/// How long a master tries to hand over before it is asked again.
+const HANDING_OVER: Duration = Duration::from_secs(1);
+
+/// Nobody who has asked nothing for so long is waited for.
+const TELLING: Duration = Duration::from_millis(100);
+
+/// How long clients are told where to go, however many ask on.
+const TELLING_MAX: Duration = Duration::from_secs(1);
+
 /// NOSAVE is how a script is ended that cannot be killed otherwise.
 fn scripting(wish: Wish) -> Scripting {
     if wish.nosave { Scripting::LeftBehind } else { Scripting::Awaited }
@@ -116,21 +127,77 @@ fn saves(server: &Server, wish: Wish) -> bool {
     is_loaded && !wish.nosave && (wish.save || !server.engine.config.save_points().is_empty())
 }
 
-/// The server is to end. True: this waits for replicas, or does so already; who carries it out is told. Writes are paused meanwhile.
+/// The server is to end. True: this waits for replicas, or for another master, or does so already; who carries it out is told. Writes are paused meanwhile.
 pub fn ask(server: &Server, wish: Wish) -> bool {
     if server.departure.is_waiting() {
         return true;
     }
     log!(Warning, "User requested shutdown...");
     let (engine, timeout_s) = (&server.engine, server.engine.config.shutdown_timeout_s());
-    if wish.now || timeout_s == 0 || lagging(server).is_empty() {
+    let can_hand_over = can_hand_over(server);
+    if wish.now || timeout_s == 0 || !can_hand_over && lagging(server).is_empty() {
         return false;
     }
-    let (now, for_ever) = (engine.clock.now(), UnixMs(i64::MAX as u64));
+    let now = engine.clock.now();
     server.departure.begin(wish, UnixMs(now.0 + u64::from(timeout_s) * 1000));
-    server.pause.begin(engine, Purpose::End, Paused::Writes, now, for_ever);
-    log!(Notice, "Waiting for replicas before shutting down.");
+    if can_hand_over {
+        log!(Notice, "Handing over to another member of the shard before shutting down.");
+    } else {
+        pause(server);
+        log!(Notice, "Waiting for replicas before shutting down.");
+    }
     true
+}
+
+/// Nobody writes any more.
+fn pause(server: &Server) {
+    let (now, for_ever) = (server.engine.clock.now(), UnixMs(i64::MAX as u64));
+    server.pause.begin(&server.engine, Purpose::End, Paused::Writes, now, for_ever);
+}
+
+/// Whether this is the master of a cluster's shard, and another could be.
+fn can_hand_over(server: &Server) -> bool {
+    server.clustered.is_on() && server.shard.get().is_some_and(|shard| shard.can_hand_over(None))
+}
+
+/// Has another member be master, if that can be done until then, and clients be told. Whether it is.
+fn hand_over(server: &Server, number: u64, until: UnixMs) -> bool {
+    let goes_on = || server.departure.is_underway(number) && server.engine.clock.now() < until;
+    while goes_on() && can_hand_over(server) {
+        let asked_at = Instant::now();
+        if let Some(shard) = server.shard.get() {
+            shard.hand_over(None, HANDING_OVER);
+        }
+        while goes_on() && can_hand_over(server) && asked_at.elapsed() < HANDING_OVER {
+            server.departure.rest(number, LOOK_AGAIN);
+        }
+    }
+    let is_known = || server.clustered.get().is_none_or(|part| part.view().other_master().is_some());
+    while goes_on() && !is_leader(server) && !is_known() {
+        server.departure.rest(number, LOOK_AGAIN);
+    }
+    tell_clients(server, number);
+    !is_leader(server)
+}
+
+/// Has clients hear where they are to go: until nobody asks anything any more, or waits for who is master.
+fn tell_clients(server: &Server, number: u64) {
+    let asked = || {
+        let waits = server.clustered.get().map_or(0, |part| part.waits.load(Ordering::Relaxed));
+        (server.counts.commands.get(), waits)
+    };
+    let (begun, mut before) = (Instant::now(), asked());
+    while server.departure.is_underway(number) && begun.elapsed() < TELLING_MAX {
+        server.departure.rest(number, TELLING);
+        let now = asked();
+        if std::mem::replace(&mut before, now) == now {
+            return;
+        }
+    }
+}
+
+fn is_leader(server: &Server) -> bool {
+    server.shard.get().is_some_and(|shard| shard.standing().role == Role::Master)
 }
 
 /// Replicas that have not acknowledged all that was written, with how much of it that is.
@@ -179,7 +246,10 @@ pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
     let underway = server.departure.underway();
     let (number, wish) = underway.map_or((None, wish), |(number, wish, _)| (Some(number), wish));
     if let Some((number, _, until)) = underway {
-        wait_for_replicas(server, number, until);
+        if !can_hand_over(server) || !hand_over(server, number, until) {
+            pause(server);
+            wait_for_replicas(server, number, until);
+        }
         if !server.departure.is_underway(number) {
             return None;
         }

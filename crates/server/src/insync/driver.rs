@@ -11,13 +11,13 @@ use crate::shard::{Letter, Shard, Standing};
 use ::log::Lsn;
 use replication::insync::{
     Action, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message, Moment,
-    Request, Restored, Role, Ticket, Version, Writes,
+    NodeId, Request, Restored, Role, Ticket, Version, Writes,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use sys::Stamp;
 use telemetry::log;
 
@@ -84,7 +84,18 @@ pub struct Driver {
     /// The newest decision that the log tells of.
     told: Version,
     is_halted: bool,
+    leaving: Option<Leaving>,
 }
+
+/// A wish that another be master.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    to: Option<NodeId>,
+    until: Instant,
+}
+
+/// How often it is looked whether it can be granted.
+const LEAVING_LOOK: Duration = Duration::from_millis(1);
 
 /// The ticket of the beginning of a shard, which the state machine has never asked for.
 const BEGINNING: Ticket = Ticket(u64::MAX);
@@ -120,6 +131,7 @@ impl Driver {
             committed: 0,
             told: Version(0),
             is_halted: false,
+            leaving: None,
         }
     }
 
@@ -127,9 +139,13 @@ impl Driver {
         let pace = self.shard.settings.options.heartbeat / 2;
         let mut next_tick = Instant::now();
         while !self.server.engine.is_ending() {
-            let letters = self.shard.take(next_tick);
+            let letters = self.shard.take(match self.leaving {
+                Some(_) => next_tick.min(Instant::now() + LEAVING_LOOK),
+                None => next_tick,
+            });
             letters.into_iter().for_each(|letter| self.take(letter));
             self.look();
+            self.leave();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + pace;
                 self.happen(Event::Tick);
@@ -174,6 +190,11 @@ impl Driver {
             }
             Letter::RecordsGone { .. } => {}
             Letter::Begin => self.begin_shard(),
+            Letter::HandOver { to, until } if self.member.role() == Role::Master => {
+                reign::hold_writes(&self.server);
+                self.leaving = Some(Leaving { to, until });
+            }
+            Letter::HandOver { .. } => {}
         }
     }
 
@@ -181,6 +202,26 @@ impl Driver {
     fn look(&mut self) {
         self.while_still(|_| Vec::new());
         self.go_on();
+    }
+
+    /// Hands over to another, if that is wished, as soon as nothing is under way.
+    fn leave(&mut self) {
+        let Some(Leaving { to, until }) = self.leaving else { return };
+        let is_master = |driver: &Driver| driver.member.role() == Role::Master;
+        let is_late = Instant::now() >= until;
+        if is_master(self) && !is_late {
+            if self.member.committed() == self.member.appended() && reign::is_quiet(&self.server) {
+                self.happen(Event::HandOver { to });
+            }
+            if is_master(self) {
+                return;
+            }
+        }
+        if is_master(self) {
+            log!(Notice, "No member could take this master's place in time: it stays master");
+        }
+        self.leaving = None;
+        reign::let_writes_go(&self.server);
     }
 
     /// A heartbeat, or word of more records, which are taken when they are here.

@@ -6,6 +6,7 @@ use crate::blocking;
 use crate::feeding::{self, joining, synced};
 use crate::followed::Master;
 use crate::following::{self, rewinding};
+use crate::pause::{Paused, Purpose};
 use crate::server::Server;
 use crate::shard::Address;
 use ::log::{ReplicationId, Stream};
@@ -14,7 +15,7 @@ use engine::{Attention, durability};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
-use sys::Stamp;
+use sys::{Stamp, UnixMs};
 use telemetry::log;
 
 /// What is here is no master's yet, and nobody writes: the start.
@@ -37,6 +38,34 @@ pub fn end(server: &Arc<Server>) -> u64 {
     begin_generation(server);
     server.following.state.lock().is_carried_out = true;
     end
+}
+
+/// Clients' writes wait from now on: another is to be master. This one is still.
+pub fn hold_writes(server: &Server) {
+    let (now, for_ever) = (server.engine.clock.now(), UnixMs(i64::MAX as u64));
+    server.pause.begin(&server.engine, Purpose::Failover, Paused::Writes, now, for_ever);
+}
+
+/// They go on, or hear that another is master.
+pub fn let_writes_go(server: &Server) {
+    server.pause.end(&server.engine, &server.net.clients, Purpose::Failover);
+}
+
+/// Whether all that was let in before writes were held has taken effect, and nobody waits for a reply to it.
+pub fn is_quiet(server: &Server) -> bool {
+    let engine = &server.engine;
+    let _only = server.following.thread.lock();
+    let is_slow = || engine.keyspace.has_any_slow_holder();
+    let Some(mut batch) = engine.keyspace.enter_unless(engine.following_guest(), is_slow) else {
+        return false;
+    };
+    if !batch.try_hold_all() {
+        return false;
+    }
+    batch.release();
+    drop(batch);
+    let waits = |client: &Arc<net::client::Client>| client.is_at_gate() || client.has_mail();
+    !server.net.clients.all().iter().any(waits)
 }
 
 /// What is held at the gate is shown to nobody, and what comes is counted from here. Nobody writes.

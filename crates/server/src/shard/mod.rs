@@ -17,7 +17,7 @@ use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, NodeId, Role
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The shard of a server, if it is a node of one.
 #[derive(Default)]
@@ -114,6 +114,13 @@ pub enum Letter {
     },
     /// An operator has this node begin the shard with the data that it has.
     Begin,
+    /// This node is to be master no more, and another is: this one, or any.
+    HandOver {
+        /// Which.
+        to: Option<NodeId>,
+        /// If that cannot be until then, it stays master.
+        until: Instant,
+    },
 }
 
 /// How a node stands, as it is told to whoever asks.
@@ -204,6 +211,19 @@ impl Shard {
     /// Begins the shard with what this node has, if nobody has begun it.
     pub fn begin_shard(&self) {
         self.post(Letter::Begin);
+    }
+
+    /// Another node is to be master, if this one is. It is as it was before if that has not come about for so long.
+    pub fn hand_over(&self, to: Option<NodeId>, patience: Duration) {
+        self.post(Letter::HandOver { to, until: Instant::now() + patience });
+    }
+
+    /// Whether this node is master, and another member could be: this one, or any.
+    pub fn can_hand_over(&self, to: Option<NodeId>) -> bool {
+        let standing = self.standing.lock();
+        let is_heir = |member: &MemberId| *member != standing.id && to.is_none_or(|to| member.node == to);
+        let has_heir = standing.decision.as_ref().is_some_and(|known| known.members.iter().any(is_heir));
+        standing.role == Role::Master && !standing.is_halted && has_heir
     }
 
     /// The link's client, or the connection to its other side, is gone.

@@ -44,9 +44,10 @@ planted! {
     a_minimum_ignored_is_found: MinimumIgnored, from_seed, 200;
     a_gate_opened_before_a_removal_is_found: GateBeforeRemoval, from_seed, 200;
     an_addition_that_counts_late_is_found: AdditionCountsLate, about_learners, 200;
-    a_learner_added_behind_is_found: AddedBehind, about_learners, 200;
+    a_learner_added_behind_is_found: AddedBehind, about_learners, 2_000;
     a_cut_at_the_wrong_place_is_found: CutAtShorterEnd, from_seed, 200;
     a_replica_that_acknowledges_what_it_received_is_found: ReceivedCounts, from_seed, 200;
     an_epoch_resumed_is_found: EpochResumed, from_seed, 200;
+    a_master_that_hands_over_and_reads_is_found: YieldedAndReading, about_leases, 500;
     a_silent_store_taken_for_a_refusal_is_found: SilenceIsRefusal, from_seed, 200;
 }

@@ -29,6 +29,8 @@ pub enum Disturbance {
     NoStore,
     /// A command wants a node to be master.
     Promote,
+    /// A command wants the master to hand over.
+    HandOver,
 }
 
 const ALL: &[Disturbance] = &[
@@ -43,6 +45,7 @@ const ALL: &[Disturbance] = &[
     Disturbance::SlowDisk,
     Disturbance::NoStore,
     Disturbance::Promote,
+    Disturbance::HandOver,
 ];
 
 const APART: &[Disturbance] = &[
@@ -136,7 +139,10 @@ impl Plan {
         let mut prng = Prng::from_seed(seed);
         let nodes = 2 + pick(&mut prng, &[0, 0, 1]);
         let cut = pick(&mut prng, &[Disturbance::Isolate, Disturbance::Isolate, Disturbance::Cut]);
-        let beside = pick(&mut prng, &[Disturbance::Isolate, Disturbance::Kill, Disturbance::Pause]);
+        let beside = pick(
+            &mut prng,
+            &[Disturbance::Isolate, Disturbance::Kill, Disturbance::Pause, Disturbance::HandOver],
+        );
         let plan = Plan::quiet(nodes);
         Plan {
             options: Options {

@@ -128,6 +128,29 @@ fn with_one_member_left_nobody_is_promoted_unless_loss_is_accepted() {
     assert!(world.nodes[0].disk.log.iter().any(is_beginning));
 }
 
+#[test]
+fn a_master_that_hands_over_is_waited_for_by_nobody() {
+    // Nobody writes.
+    let mut world = shard(3, |plan| plan.clients = 0);
+    let promotions = world.promotions;
+    world.hand_over();
+    // A lease is fifty times as long.
+    world.run(world.now + SECOND / 50);
+    let heir = world.master().expect("there is one");
+    assert!(heir != 0 && world.promotions == promotions + 1);
+    world.run(world.now + 2 * SECOND);
+    assert_eq!((world.master(), members(&world), world.violation.clone()), (Some(heir), 3, None));
+
+    // The heir is gone before it hears of it: the former master goes on.
+    let mut world = shard(2, |plan| plan.clients = 0);
+    world.cut_way(0, 1, 100 * SECOND);
+    world.hand_over();
+    world.run(world.now + SECOND / 100);
+    assert_eq!(world.nodes[0].member.as_ref().unwrap().writes(), Writes::NotMaster);
+    world.run(world.now + 3 * SECOND);
+    assert_eq!((world.master(), world.violation.clone()), (Some(0), None));
+}
+
 // ---- One member alone. ----
 
 const fn id(node: u32) -> MemberId {

@@ -563,11 +563,25 @@ impl World {
             return;
         }
         let answer = self.store.answer(request);
+        if let Answer::Done(decision) = &answer {
+            self.tell_of(decision.epoch);
+        }
         self.trace(|| format!("store: {:?}", self.store.current()));
         if !self.prng.one_in(self.plan.store_loss_one_in) {
             let delay = self.prng.below(self.plan.store_delay_max);
             let event = Event::Answered { ticket, answer };
             self.soon(delay, Happening::Arrives(end, Arrival::Event(event)));
+        }
+    }
+
+    /// Whoever follows the store tells nodes of what was decided, or not.
+    fn tell_of(&mut self, epoch: Epoch) {
+        for node in 0..self.nodes.len() {
+            if self.has_store(node) && !self.prng.one_in(self.plan.store_loss_one_in) {
+                let delay = self.prng.below(self.plan.store_delay_max);
+                let told = Arrival::Event(Event::Decided { epoch });
+                self.soon(delay, Happening::Arrives(self.end(node), told));
+            }
         }
     }
 

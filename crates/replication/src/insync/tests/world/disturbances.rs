@@ -61,6 +61,7 @@ impl World {
                 self.soon(spell, Happening::StoreIsBack);
             }
             Promote => self.promote(node, Loss::Refused),
+            HandOver => self.hand_over(),
         }
     }
 
@@ -80,6 +81,18 @@ impl World {
     pub fn promote(&mut self, node: usize, loss: Loss) {
         let end = self.end(node);
         self.arrive(end, Arrival::Event(Event::Promote { loss }));
+    }
+
+    /// The master hands over, if it is at rest.
+    pub fn hand_over(&mut self) {
+        if let Some(master) = self.master() {
+            let end = self.end(master);
+            // Again and again, as it is told in a server.
+            for times in 0..20 {
+                let told = Arrival::Event(Event::HandOver { to: None });
+                self.soon(times * 500, Happening::Arrives(end, told));
+            }
+        }
     }
 
     /// The store of decisions is away until all is healed.
