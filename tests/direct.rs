@@ -132,11 +132,30 @@ fn a_node_goes_on_by_what_it_was_told_last() {
     }
 }
 
+/// What a start in a cluster says that is refused because of what is in the directory.
+fn refused_in_cluster(server: &Server, edition: &str) {
+    let dir = server.dir().to_string_lossy().into_owned();
+    let Program::Tarn(path) = tarn() else { panic!("it is a Tarn") };
+    let output = Command::new(path)
+        .args(["server", "--dir", &dir, "--port", "0", "--edition", edition])
+        .args(["--cluster-enabled", "yes", "--cluster-config-servers", "127.0.0.1:1"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!output.status.success() && said.contains("is not a cluster's"), "{said}");
+}
+
 #[test]
 fn a_directory_that_is_no_clusters_is_refused() {
     let mut server = Server::start(tarn(), &["--edition", "durable"]).expect("it starts");
     let mut client = server.connect_loaded().expect("it serves");
     assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
+    server.kill();
+    // A log by itself.
+    refused_in_cluster(&server, "durable");
+    server.restart().expect("it starts again");
+    let mut client = server.connect_loaded().expect("it serves");
+    assert_eq!(call(&mut client, &["GET", "k"]), text("1"));
     call(&mut client, &["BGREWRITEAOF"]);
     wait_until("there is a checkpoint", || {
         ask(&mut client, &["INFO", "persistence"]).contains("aof_rewrite_in_progress:0")
@@ -146,13 +165,13 @@ fn a_directory_that_is_no_clusters_is_refused() {
                 .any(|file| file.file_name().to_string_lossy().contains("checkpoint"))
     });
     server.kill();
-    let dir = server.dir().to_string_lossy().into_owned();
-    let Program::Tarn(path) = tarn() else { panic!("it is a Tarn") };
-    let output = Command::new(path)
-        .args(["server", "--dir", &dir, "--port", "0", "--cluster-enabled", "yes"])
-        .args(["--cluster-config-servers", "127.0.0.1:1"])
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(!output.status.success() && said.contains("is not a cluster's"), "{said}");
+    refused_in_cluster(&server, "durable");
+
+    let mut server = Server::start(tarn(), &["--edition", "memory"]).expect("it starts");
+    let mut client = server.connect_loaded().expect("it serves");
+    assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
+    assert_eq!(call(&mut client, &["SAVE"]), ok());
+    server.kill();
+    refused_in_cluster(&server, "memory");
+    refused_in_cluster(&server, "durable");
 }

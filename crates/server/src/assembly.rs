@@ -10,7 +10,6 @@ use config::Config;
 use engine::{Engine, durability};
 use keyspace::{HashSeed, Interest};
 use notify::audience::Audience;
-use std::io;
 use std::sync::Arc;
 use sys::Clock;
 use sys::file::Fs;
@@ -40,21 +39,6 @@ fn new_seed(config: &Config) -> HashSeed {
     match config.cluster_enabled() {
         true => HashSeed::tagged_from_entropy(),
         false => HashSeed::from_entropy(),
-    }
-}
-
-/// Whether the data in the directory can be a cluster's, if it is to be.
-///
-/// # Errors
-/// One sentence for the operator: it is not.
-pub fn suits_cluster(config: &Config) -> io::Result<()> {
-    let seed = durability::seed_of_checkpoint(config, &Fs::Real).filter(|_| config.cluster_enabled());
-    match seed.is_none_or(HashSeed::is_tagged) {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "The data in {} is not a cluster's: with `cluster-enabled yes` a server begins with an empty directory, and data comes into the cluster by an import",
-            config.dir().display()
-        ))),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::shard::Standing;
 use config::Config;
 use parking_lot::{Condvar, Mutex};
 use replication::insync::Role;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +51,8 @@ pub struct Part {
     version: AtomicU64,
     /// The one for which waiting sessions have been looked after.
     settled: AtomicU64,
+    /// Counts how often a request has waited for who has its slot to be seen.
+    pub waits: AtomicU64,
     state: Mutex<State>,
     /// Told of each new view.
     changed: Condvar,
@@ -65,6 +68,8 @@ struct State {
     has_been_told: bool,
     /// Config servers have told in this run that it is so, or have been told something later.
     is_confirmed: bool,
+    /// Of whom config servers have not heard for a while, as they said last.
+    silent: Arc<BTreeSet<ServerId>>,
     /// As the own shard has told it.
     own: Option<Own>,
     settings: Settings,
@@ -102,6 +107,8 @@ pub struct View {
     pub is_up: bool,
     /// Whether this server has heard of config servers in this run how the cluster looks.
     pub is_confirmed: bool,
+    /// Of whom config servers have not heard for a while. Nothing but what clients are told depends on it.
+    pub silent: Arc<BTreeSet<ServerId>>,
     /// Since when it is so who leads the shard.
     pub since: Instant,
 }
@@ -115,6 +122,7 @@ impl Default for View {
             leads: false,
             is_up: false,
             is_confirmed: false,
+            silent: Arc::default(),
             since: Instant::now(),
         }
     }
@@ -175,6 +183,7 @@ impl Part {
         let part = Part {
             version: AtomicU64::new(0),
             settled: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
         };
@@ -219,6 +228,15 @@ impl Part {
         }
         self.renew(&mut state);
         true
+    }
+
+    /// Of these servers config servers have not heard for a while.
+    pub fn note_silent(&self, silent: BTreeSet<ServerId>) {
+        let mut state = self.state.lock();
+        if *state.silent != silent {
+            state.silent = Arc::new(silent);
+            self.renew(&mut state);
+        }
     }
 
     /// The topology as config servers have told it last; None: they have told none yet.
@@ -312,7 +330,8 @@ impl View {
         let is_confirmed = state.is_confirmed;
         let is_whole = routes.are_whole() || !state.settings.wants_all_slots;
         let is_up = state.has_been_told && is_confirmed && is_whole;
-        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, since: state.view.since };
+        let (silent, since) = (state.silent.clone(), state.view.since);
+        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, silent, since };
         if view.leads != state.view.leads || view.master() != state.view.master() {
             view.since = Instant::now();
         }

@@ -116,7 +116,7 @@ fn keep_memory_dense() {
 
 fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let made = MadeDirectories::for_files(&config.dir())?;
-    assembly::suits_cluster(&config)?;
+    joining::look_at_directory(&config)?;
     if config.edition() == Edition::Capacity {
         keep_memory_dense();
     }
@@ -135,6 +135,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _ = server.follow_oom_score();
     acl::load_at_start(&server.acl, &server.engine.config)?;
     made.keep();
+    joining::keep_identity(&server.engine.config)?;
     // Clients are told meanwhile that the data is being loaded.
     server.engine.set_attention(Attention::LOADING, true);
     let loading = load(&server, &listeners, workers)?;

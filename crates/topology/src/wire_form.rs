@@ -1,12 +1,13 @@
 //! A topology as clients of Redis Cluster are told it: what CLUSTER SLOTS, SHARDS, NODES, REPLICAS and INFO answer, and redirections.
 //!
 //! Who has no master is a master without slots here, as a new node of Redis Cluster is. There is no bus: its ports are written as Redis would
-//! number them, its links are up, and nothing is told of messages.
+//! number them, its links are up but to servers that config servers do not hear of, and nothing is told of messages.
 
 use crate::ids::{ServerId, ShardId};
 use crate::record::Server;
 use crate::slots::SlotRange;
 use crate::view::Topology;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use wire::{Reply, SLOTS};
 
@@ -61,6 +62,8 @@ pub struct Telling<'a> {
     pub offset: u64,
     /// Whether the cluster is up.
     pub is_up: bool,
+    /// Servers that config servers have not heard of for a while.
+    pub silent: &'a BTreeSet<ServerId>,
 }
 
 impl Telling<'_> {
@@ -78,8 +81,8 @@ impl Telling<'_> {
             .ranges()
             .filter_map(|(range, shard)| {
                 let master = self.topology.master_of(shard)?;
-                let replicas =
-                    self.topology.replicas_of(shard).filter(|one| self.topology.is_member(one)).collect();
+                let is_there = |one: &&Server| self.topology.is_member(one) && !self.has_failed(one);
+                let replicas = self.topology.replicas_of(shard).filter(is_there).collect();
                 Some((range, master, replicas))
             })
             .collect();
@@ -159,7 +162,12 @@ impl Telling<'_> {
         let offset = if server.id == self.own { self.offset } else { 0 };
         reply.int(i64::try_from(offset).unwrap_or(i64::MAX));
         let is_whole = !is_replica || self.topology.is_member(server);
-        pair("health", if is_whole { "online" } else { "loading" }, reply);
+        let health = match (self.has_failed(server), is_whole) {
+            (true, _) => "fail",
+            (false, true) => "online",
+            (false, false) => "loading",
+        };
+        pair("health", health, reply);
     }
 
     /// CLUSTER NODES: a line for each server.
@@ -193,14 +201,16 @@ impl Telling<'_> {
         let shard = self.shard_of(server);
         let epoch = shard.and_then(|shard| self.topology.shards.get(&shard)).map_or(0, |shard| shard.epoch);
         let followed = shard.filter(|_| self.is_replica(server));
+        let (failed, link) =
+            if self.has_failed(server) { (",fail", "disconnected") } else { ("", "connected") };
         match followed {
             Some(shard) => {
                 let master = self.topology.master_of(shard).map(|master| master.id.to_string());
                 let master = master.as_deref().unwrap_or("-");
-                let _ = write!(line, " {myself}slave {master} 0 0 {epoch} connected");
+                let _ = write!(line, " {myself}slave{failed} {master} 0 0 {epoch} {link}");
             }
             None => {
-                let _ = write!(line, " {myself}master - 0 0 {epoch} connected");
+                let _ = write!(line, " {myself}master{failed} - 0 0 {epoch} {link}");
             }
         }
         let owned = shard.filter(|_| self.topology.is_master(server));
@@ -226,7 +236,7 @@ impl Telling<'_> {
             .collect();
         let served: usize = with_slots
             .iter()
-            .filter(|shard| topology.master_of(**shard).is_some())
+            .filter(|shard| topology.master_of(**shard).is_some_and(|master| !self.has_failed(master)))
             .map(|shard| topology.slots.count_of(*shard))
             .sum();
         let epoch = topology.shards.values().map(|shard| shard.epoch).max().unwrap_or(0);
@@ -270,6 +280,11 @@ impl Telling<'_> {
         server.place.map(|place| place.shard).filter(|shard| self.topology.shards.contains_key(shard))
     }
 
+    /// Whether a server is taken for dead. Nobody takes itself for that.
+    fn has_failed(&self, server: &Server) -> bool {
+        server.id != self.own && self.silent.contains(&server.id)
+    }
+
     /// Whether a server stands behind another, which is master.
     fn is_replica(&self, server: &Server) -> bool {
         let shard = self.shard_of(server).and_then(|shard| self.topology.shards.get(&shard));
@@ -296,7 +311,8 @@ mod tests {
     use wire::Protocol;
 
     fn telling(topology: &Topology, endpoint: Endpoint, is_secure: bool) -> Telling<'_> {
-        Telling { topology, own: id(1), endpoint, is_secure, offset: 17, is_up: false }
+        const NOBODY: &BTreeSet<ServerId> = &BTreeSet::new();
+        Telling { topology, own: id(1), endpoint, is_secure, offset: 17, is_up: false, silent: NOBODY }
     }
 
     fn replied(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
@@ -434,6 +450,34 @@ mod tests {
         let replicas = |number: u8| telling.replicas(&topology.servers[&id(number)]);
         assert_eq!(replicas(3), Some(vec![lines[2].to_owned(), lines[4].to_owned()]));
         assert_eq!((replicas(9), replicas(2)), (Some(Vec::new()), None));
+    }
+
+    #[test]
+    fn who_is_not_heard_of_has_failed() {
+        let topology = three_shards();
+        let silent = [id(1), id(3), id(4), id(9)].into();
+        let telling = Telling { silent: &silent, ..telling(&topology, Endpoint::Address, false) };
+        let flags: Vec<(String, String)> = telling
+            .nodes()
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .map(|words| (words[2].to_owned(), words[7].to_owned()))
+            .collect();
+        let expected = [
+            ("myself,master", "connected"),
+            ("slave", "connected"),
+            ("slave,fail", "disconnected"),
+            ("master,fail", "disconnected"),
+            ("slave", "connected"),
+            ("master", "connected"),
+            ("master,fail", "disconnected"),
+        ];
+        assert_eq!(flags, expected.map(|(flags, link)| (flags.to_owned(), link.to_owned())));
+        assert!(telling.info().contains("cluster_slots_ok:5462\r\n"), "{}", telling.info());
+        let slots = replied(Protocol::Resp2, |reply| telling.slots(reply));
+        assert!(!slots.contains(":7004") && slots.contains(":7003"), "{slots}");
+        let shards = replied(Protocol::Resp2, |reply| telling.shards(reply));
+        assert_eq!(shards.matches(" fail ").count(), 3, "{shards}");
     }
 
     #[test]

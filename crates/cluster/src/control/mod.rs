@@ -27,7 +27,7 @@ use moves::Moves;
 use orders::Orders;
 use plan::Work;
 use replication::insync::Moment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topology::{Server, ServerId, ShardId, Topology};
 
@@ -258,6 +258,13 @@ impl Control {
     fn silence(&self, id: ServerId, now: Moment) -> Duration {
         let heard = self.heard.get(&id).map_or(Moment(0), |heard| heard.at);
         now.since(heard.max(self.election.leads_since()))
+    }
+
+    /// The servers that were not heard of for a while. Who leads hears of all; whoever does not is told.
+    #[must_use]
+    pub fn silent(&self, now: Moment) -> BTreeSet<ServerId> {
+        let servers = self.view.iter().flat_map(|view| view.servers.keys());
+        servers.copied().filter(|id| self.silence(*id, now) >= SILENT).collect()
     }
 
     /// Whether a server was heard of lately.

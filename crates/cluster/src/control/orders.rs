@@ -22,6 +22,8 @@ pub enum Order {
     Set(String, String),
     /// Another master for a shard: this one, or the best member.
     Switch(ShardId, Option<ServerId>),
+    /// A server that waits for a place is to have one in this shard.
+    Place(ServerId, ShardId),
     /// A server is to go; by force also if nobody can stand in for it.
     Remove(ServerId, Force),
 }
@@ -128,13 +130,14 @@ impl Control {
     /// Orders whose change is done.
     pub(super) fn conclude(&mut self, orders: Vec<(Ticket, Done)>) {
         for (ticket, done) in orders {
+            let is_wanted = |under: &Underway| matches!(under.order, Order::Place(..));
             match done {
-                Done::Place(id, _) => {
+                Done::Place(id, _) if !self.orders.0.get(&ticket).is_some_and(is_wanted) => {
                     if let Some(under) = self.orders.0.get_mut(&ticket) {
                         under.stage = Stage::Copying(id);
                     }
                 }
-                Done::Policy(_) | Done::Remove(_) => {
+                Done::Policy(_) | Done::Remove(_) | Done::Place(..) => {
                     self.orders.0.remove(&ticket);
                     self.answer(ticket, Ok("OK".to_owned()));
                 }
@@ -198,6 +201,12 @@ impl Control {
                 _ => Next::Wait,
             },
             (Order::Remove(id, force), stage) => self.next_of_removal(view, *id, *force, stage, now),
+            (Order::Place(id, shard), _) => match view.servers.get(id) {
+                _ if !view.shards.contains_key(shard) => refuse(format!("there is no shard {shard}")),
+                Some(server) if server.place.is_none() => Next::Stage(Stage::Ready(Done::Place(*id, *shard))),
+                Some(_) => refuse(format!("server {id} has a place already")),
+                None => refuse(format!("there is no server {id}")),
+            },
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) => {
@@ -248,6 +257,9 @@ impl Control {
     }
 
     fn next_of_removal(&self, view: &View, id: ServerId, force: Force, stage: &Stage, now: Moment) -> Next {
+        if view.removed.contains(&id) {
+            return Next::End(Ok("OK".to_owned()));
+        }
         let Some(server) = view.servers.get(&id) else {
             return refuse(format!("there is no server {id}"));
         };

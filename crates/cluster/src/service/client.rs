@@ -2,9 +2,10 @@
 //!
 //! What a connection may hold is bounded: a request's length before and after the password, one reply, one topology that all who follow share.
 
-use super::desk::Desk;
+use super::desk::{Desk, SILENT};
 use super::requests::{self, Flow, Session};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -123,14 +124,21 @@ async fn send(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::
     tokio::time::timeout(WRITING, sending).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
+async fn tell(socket: &mut (impl AsyncWrite + Unpin), text: &str) -> std::io::Result<()> {
+    send(socket, format!("${}\r\n", text.len()).as_bytes()).await?;
+    send(socket, text.as_bytes()).await?;
+    send(socket, b"\r\n").await
+}
+
 /// Sends each topology that is later than the last one, until the connection ends, or the store gives no news any more. Of several that come while
-/// one is sent the last counts. Something is sent at once: what is known is fresh.
+/// one is sent the last counts. Something is sent at once: what is known is fresh. Who is not heard of is told when that changes.
 async fn follow(
     desk: &Rc<Desk>,
     socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
     mut revision: u64,
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
+    let mut silent: Arc<str> = SILENT.into();
     let mut ignored = [0; 256];
     // The first one comes at once.
     let mut signs = tokio::time::interval(SIGN_OF_LIFE);
@@ -139,16 +147,19 @@ async fn follow(
         if let Err(line) = requests::has_news(desk) {
             return send(socket, format!("-{}\r\n", line.replace(['\r', '\n'], " ")).as_bytes()).await;
         }
-        let news = {
+        let (news, silent_now) = {
             let published = published.borrow_and_update();
             let is_news = published.revision > revision && !published.text.is_empty();
-            is_news.then(|| (published.revision, published.text.clone()))
+            let news = is_news.then(|| (published.revision, published.text.clone()));
+            (news, published.silent.clone())
         };
         if let Some((later, text)) = news {
             revision = later;
-            send(socket, format!("${}\r\n", text.len()).as_bytes()).await?;
-            send(socket, text.as_bytes()).await?;
-            send(socket, b"\r\n").await?;
+            tell(socket, &text).await?;
+        }
+        if silent_now != silent {
+            tell(socket, &silent_now).await?;
+            silent = silent_now;
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { return Ok(()) },

@@ -4,7 +4,7 @@ use crate::control::{Event, Leader, Options, Order, Request, Ticket};
 use crate::store::{Revision, Store, Unavailable};
 use parking_lot::Mutex;
 use replication::insync::Moment;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,6 +79,9 @@ impl Question {
     }
 }
 
+/// What stands before the ids of servers that are not heard of.
+pub const SILENT: &str = "silent";
+
 /// What everybody may know.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -92,6 +95,8 @@ pub struct Published {
     pub moves: usize,
     /// The topology.
     pub text: Arc<str>,
+    /// Servers that are not heard of: `silent`, and the id of each.
+    pub silent: Arc<str>,
     /// Who leads.
     pub leader: Option<Leader>,
     /// Whether it is this one.
@@ -106,6 +111,7 @@ impl Default for Published {
             revision: 0,
             moves: 0,
             text: "".into(),
+            silent: SILENT.into(),
             leader: None,
             leads: false,
         }
@@ -163,6 +169,8 @@ pub struct Desk {
     pub requests: Cell<u64>,
     /// Of the store.
     pub news: Arc<News>,
+    /// What the leader has said last of who is not heard of, if it is another.
+    pub silent: RefCell<Arc<str>>,
     /// To whoever asks when it was changed last.
     latest: mpsc::UnboundedSender<AsksLatest>,
     /// When it began.
@@ -188,6 +196,7 @@ impl Desk {
             clients_ever: Cell::new(0),
             requests: Cell::new(0),
             news: Arc::default(),
+            silent: RefCell::new(SILENT.into()),
             latest,
             begun: Instant::now(),
         }

@@ -15,15 +15,16 @@ pub use desk::Settings;
 
 use crate::control::{Action, Control, Event, Ticket};
 use crate::store::Store;
-use desk::{Desk, Letter, Published};
+use desk::{Desk, Letter, Published, SILENT};
 use replication::insync::Moment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::log;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use topology::ServerId;
 
 /// How often time passes for the state machine.
 const TICK: Duration = Duration::from_millis(100);
@@ -74,6 +75,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
         publish,
         asked: BTreeMap::new(),
         tickets: 0,
+        silent: SILENT.into(),
         told: 0,
         not_before: Instant::now(),
     };
@@ -103,6 +105,8 @@ struct Keeper {
     /// Who waits for which answer.
     asked: BTreeMap<Ticket, oneshot::Sender<Result<String, String>>>,
     tickets: u64,
+    /// Servers that are not heard of, as it is told.
+    silent: Arc<str>,
     /// The revision of the topology that was published last.
     told: u64,
     /// When the next topology may be published.
@@ -120,7 +124,10 @@ impl Keeper {
             tokio::select! {
                 () = &mut ended => break,
                 Some(letter) = incoming.recv() => self.take(letter),
-                _ = tick.tick() => self.step(Event::Tick),
+                _ = tick.tick() => {
+                    self.step(Event::Tick);
+                    self.look_who_is_silent();
+                }
                 () = tokio::time::sleep_until(self.not_before.into()), if waits => {}
             }
             self.publish_news();
@@ -201,10 +208,13 @@ impl Keeper {
                 }
             }
             Action::Promote(ticket, id) => {
-                let server = self.control.view().and_then(|view| view.servers.get(&id)).cloned();
+                let view = self.control.view();
+                let server = view.and_then(|view| view.servers.get(&id)).cloned();
+                let place = server.as_ref().and_then(|server| server.place);
+                let master = view.zip(place).and_then(|(view, place)| view.master_of(place.shard)).cloned();
                 tokio::task::spawn_local(async move {
                     let result = match server {
-                        Some(server) => peer::promote(&desk, &server).await,
+                        Some(server) => peer::promote(&desk, &server, master.as_ref()).await,
                         None => Err("it is gone".to_owned()),
                     };
                     // The service may have ended.
@@ -213,6 +223,14 @@ impl Keeper {
             }
             Action::Note(text) => log!(Notice, "{text}"),
         }
+    }
+
+    /// Who leads hears of all servers; others are told by it.
+    fn look_who_is_silent(&mut self) {
+        self.silent = match self.control.leads() {
+            true => silent_text(&self.control.silent(self.now())),
+            false => self.desk.silent.borrow().clone(),
+        };
     }
 
     /// Whether something was not told yet.
@@ -225,9 +243,11 @@ impl Keeper {
     fn publish_news(&mut self) {
         let leader = self.control.leader().cloned();
         let leads = self.control.leads();
+        let silent = self.silent.clone();
         self.publish.send_if_modified(|published| {
-            let is_other = published.leader != leader || published.leads != leads;
-            (published.leader, published.leads) = (leader, leads);
+            let is_other =
+                (&published.leader, published.leads, &published.silent) != (&leader, leads, &silent);
+            (published.leader, published.leads, published.silent) = (leader, leads, silent);
             is_other
         });
         if !self.has_news() {
@@ -253,4 +273,9 @@ impl Keeper {
             published.text = text;
         });
     }
+}
+
+/// Servers that are not heard of, as they are told to who follows.
+fn silent_text(silent: &BTreeSet<ServerId>) -> Arc<str> {
+    silent.iter().fold(SILENT.to_owned(), |text, id| format!("{text} {id}")).into()
 }

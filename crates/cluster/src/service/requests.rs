@@ -362,7 +362,7 @@ async fn config_server(desk: &Rc<Desk>, session: &Session, words: &[Vec<u8>]) ->
                 let ago = Duration::from_millis(number(&one[1])?);
                 here(desk, id(&one[0])?, ago, text(&one[2])?.to_owned()).await;
             }
-            Ok(simple("OK"))
+            Ok(bulk(desk.known().silent.as_bytes()))
         }
         _ => Err(syntax()),
     }
@@ -395,6 +395,7 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
         ("SWITCH", [shard, to, server]) if upper(to) == "TO" => {
             Order::Switch(ShardId(number(shard)?), Some(id(server)?))
         }
+        ("PLACE-SERVER", [server, shard]) => Order::Place(id(server)?, ShardId(number(shard)?)),
         ("REMOVE-SERVER", [server]) => Order::Remove(id(server)?, Force::No),
         ("REMOVE-SERVER", [server, force]) if upper(force) == "FORCE" => {
             Order::Remove(id(server)?, Force::Yes)
@@ -411,6 +412,8 @@ const HELP: &[&str] = &[
     "    One shard more, as soon as there are servers for it.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
+    "CLUSTER PLACE-SERVER ID SHARD",
+    "    A server that waits for a place has one in this shard.",
     "CLUSTER REMOVE-SERVER ID [FORCE]",
     "    A server goes, once another has its copy.",
     "CLUSTER MOVE-SLOTS FROM|- TO SLOT|FIRST-LAST ...",

@@ -20,6 +20,7 @@ use crate::Engine;
 use crate::apply::Apply;
 use crate::moment::Moment;
 use crate::residency;
+use config::Config;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -96,9 +97,12 @@ struct Names {
 }
 
 impl Names {
-    /// Those that a configuration says.
+    /// Those that a server's configuration says.
     fn of(engine: &Engine) -> Names {
-        let config = &engine.config;
+        Names::in_config(&engine.config)
+    }
+
+    fn in_config(config: &Config) -> Names {
         let [directory, file, snapshot] =
             [config.appenddirname(), config.appendfilename(), config.dbfilename()].map(OsString::from_vec);
         Names { directory, file, snapshot }
@@ -413,6 +417,15 @@ fn not_complete_with(dir: &Path, names: &Names) -> String {
 fn older_append_only(dir: &Path, names: &Names) -> Option<PassedOver> {
     let place = locate(&Fs::Real, dir, names, Preference::AppendOnly).ok()??;
     PassedOver::beside(&place, &dir.join(&names.snapshot)).filter(PassedOver::is_newer)
+}
+
+/// Whether the directory of a configuration holds an RDB file or append-only files.
+///
+/// # Errors
+/// As [`load_foreign`].
+pub fn is_there(config: &Config) -> io::Result<bool> {
+    let names = Names::in_config(config);
+    Ok(locate(&Fs::Real, &config.dir(), &names, Preference::AppendOnly)?.is_some())
 }
 
 /// Which of a server's files count where what it had in memory is gone: those that were written later.

@@ -7,7 +7,7 @@
 //! has told in this run who has which slots.
 
 use crate::blocking::{self, Cut};
-use crate::clustered::View;
+use crate::clustered::{Part, View};
 use crate::dispatch::checks::Verdict;
 use crate::dispatch::transaction::flags_in_effect;
 use crate::server::Server;
@@ -21,6 +21,7 @@ use keyspace::Slot;
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::UnixMs;
 use topology::{Endpoint, Route, ServerId, Telling, Topology};
@@ -88,7 +89,7 @@ pub fn check(
 ) -> Verdict {
     let Some(part) = server.clustered.get() else { return Verdict::Run };
     if seen.routes.are_switching() && empties(session, command) && holds(&part.view()) {
-        return wait_a_little(server);
+        return wait_a_little(server, part);
     }
     let slot = match slot_of(session, command, request) {
         Ok(None) => return Verdict::Run,
@@ -108,12 +109,13 @@ pub fn check(
     let view = part.view();
     match find(server, &view, slot, &asked) {
         Ok(()) => Verdict::Run,
-        Err(Cause::NotYet) if is_limbo_short(server, &view) => wait_a_little(server),
+        Err(Cause::NotYet) if is_limbo_short(server, &view) => wait_a_little(server, part),
         Err(cause) => Verdict::Elsewhere(error_of(server, &view, session.is_secure(), &cause)),
     }
 }
 
-fn wait_a_little(server: &Server) -> Verdict {
+fn wait_a_little(server: &Server, part: &Part) -> Verdict {
+    part.waits.fetch_add(1, Ordering::Relaxed);
     Verdict::Wait(UnixMs(server.engine.clock.now().0 + PATIENCE_MS))
 }
 
@@ -265,6 +267,7 @@ pub fn telling<'a>(server: &Server, view: &'a View, is_secure: bool) -> Telling<
         is_secure,
         offset: server.stream().offset,
         is_up: view.is_up,
+        silent: &view.silent,
     }
 }
 

@@ -43,6 +43,14 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Whether a directory holds one.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn is_kept(dir: &Path) -> io::Result<bool> {
+        Ok(Fs::Real.kind(&dir.join(NAME))?.is_some())
+    }
+
     /// Keeps that it is in this cluster.
     ///
     /// # Errors

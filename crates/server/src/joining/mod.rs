@@ -14,9 +14,11 @@ use crate::insync::asking::Asking;
 use crate::moving;
 use crate::server::Server;
 use crate::shard::{self, Address, Settings, Shard, Store};
+use config::Config;
+use engine::{durability, import};
 use identity::Identity;
-use keyspace::DbIndex;
-use replication::insync::{Decision, NodeId, Role};
+use keyspace::{DbIndex, HashSeed};
+use replication::insync::{Decision, Epoch, Event, NodeId, Role};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +40,9 @@ const RETRY_ALL: Duration = Duration::from_secs(1);
 
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
+
+/// What stands before the ids of servers that are not heard of.
+const SILENT: &[u8] = b"silent";
 
 /// The longest topology that is read from there.
 const TOPOLOGY_BYTES_MAX: u64 = 64 << 20;
@@ -65,7 +70,44 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
     Ok(())
 }
 
-fn config_servers(server: &Server) -> io::Result<Vec<Address>> {
+/// Looks whether what is in the directory can be a cluster's, if it is to be: with data, it has to hold who the server is in which cluster.
+///
+/// # Errors
+/// One sentence for the operator: it cannot.
+pub fn look_at_directory(config: &Config) -> io::Result<()> {
+    if !config.cluster_enabled() {
+        return Ok(());
+    }
+    let dir = config.dir();
+    let is_suitable = match Identity::is_kept(&dir)? {
+        true => durability::seed_of_checkpoint(config, &Fs::Real).is_none_or(HashSeed::is_tagged),
+        false => !::log::is_there(&Fs::Real, &dir)? && !import::is_there(config)?,
+    };
+    match is_suitable {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "The data in {} is not a cluster's: with `cluster-enabled yes` a server begins with an empty directory, and data comes into the cluster by an import",
+            dir.display()
+        ))),
+    }
+}
+
+/// Has a node of a cluster know who it is before it has any data.
+///
+/// # Errors
+/// As [`begin`].
+pub fn keep_identity(config: &Config) -> io::Result<()> {
+    match config.cluster_enabled() {
+        true => Identity::open(&config.dir()).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// Where the config servers are.
+///
+/// # Errors
+/// One sentence for the operator: the directives do not say it.
+pub fn config_servers(server: &Server) -> io::Result<Vec<Address>> {
     let config = &server.engine.config;
     if !config.shard_name().is_empty() || config.replicaof().is_some() {
         return Err(io::Error::other(
@@ -140,6 +182,7 @@ impl Joining<'_> {
         loop {
             match told {
                 Value::Bulk(text) if text.is_empty() => {}
+                Value::Bulk(text) if text.starts_with(SILENT) => self.note_silent(&text)?,
                 Value::Bulk(text) => self.take(&text)?,
                 _ => return Err(io::Error::other("what it says is no topology")),
             }
@@ -207,6 +250,16 @@ impl Joining<'_> {
         Ok(())
     }
 
+    fn note_silent(&self, text: &[u8]) -> io::Result<()> {
+        let ids = std::str::from_utf8(text).ok().map(|text| text.split(' ').skip(1));
+        let ids = ids.and_then(|ids| ids.map(|id| id.parse().ok()).collect::<Option<_>>());
+        let ids = ids.ok_or_else(|| io::Error::other("it tells of servers that are none"))?;
+        if let Some(part) = self.server.clustered.get() {
+            part.note_silent(ids);
+        }
+        Ok(())
+    }
+
     fn publish(&mut self, text: &[u8]) -> io::Result<()> {
         let topology = std::str::from_utf8(text).ok().and_then(Topology::from_text);
         let topology = topology.ok_or_else(|| io::Error::other("what it says is no topology"))?;
@@ -238,6 +291,9 @@ impl Joining<'_> {
         }
         if let Some(shard) = self.server.shard.get() {
             shard.set_nodes(nodes);
+            if let Some(told) = topology.shards.get(&place.shard) {
+                shard.happened(Event::Decided { epoch: Epoch(told.epoch) });
+            }
             if topology.shards.get(&place.shard).is_some_and(|told| told.beginner == Some(place.node)) {
                 begin_shard(shard);
             }

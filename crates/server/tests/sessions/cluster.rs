@@ -169,9 +169,75 @@ fn a_master_serves_its_slots_and_says_who_has_the_others() {
             ("SWAPDB 0 1", "ERR SWAPDB is not allowed in cluster mode"),
             ("ASKING", "OK"),
             ("GET foo", TO_FOO),
+        ],
+    );
+}
+
+#[test]
+fn what_config_servers_see_to_is_answered_as_redis_answers_where_nothing_is_to_do() {
+    let node = Node::master("");
+    let mut peer = node.connect();
+    expect(
+        &mut peer,
+        &[
+            ("CLUSTER MEET 10.0.0.3 7003", "OK"),
+            ("CLUSTER MEET three.example 7003", "OK"),
+            ("CLUSTER MEET 10.0.0.3 x", "ERR Invalid base port specified: x"),
+            ("CLUSTER MEET 10.0.0.3 7003 y", "ERR Invalid bus port specified: y"),
+            ("CLUSTER FORGET a", "ERR Unknown node a"),
             (
-                "CLUSTER MEET 127.0.0.1 7000",
-                "ERR The config servers decide that for the whole cluster: ask one of them (`tarn cluster`)",
+                "CLUSTER FORGET 0101010101010101010101010101010101010101",
+                "ERR I tried hard but I can't forget myself...",
+            ),
+            ("CLUSTER REPLICATE a", "ERR Unknown node a"),
+            ("CLUSTER REPLICATE 0101010101010101010101010101010101010101", "ERR Can't replicate myself"),
+            (
+                "CLUSTER REPLICATE 0202020202020202020202020202020202020202",
+                "ERR I can only replicate a master, not a replica.",
+            ),
+            (
+                "CLUSTER REPLICATE 0303030303030303030303030303030303030303",
+                "ERR To set a master the node must be empty and without assigned slots.",
+            ),
+            ("CLUSTER FAILOVER", "ERR You should send CLUSTER FAILOVER to a replica"),
+            ("CLUSTER FAILOVER now", "ERR syntax error"),
+            ("CLUSTER ADDSLOTS 16384", "ERR Invalid or out of range slot"),
+            ("CLUSTER ADDSLOTS 1", "ERR Slot 1 is already busy"),
+            ("CLUSTER ADDSLOTSRANGE 5 3", "ERR start slot number 5 is greater than end slot number 3"),
+            (
+                "CLUSTER ADDSLOTSRANGE 1 2 3",
+                "ERR wrong number of arguments for 'cluster|addslotsrange' command",
+            ),
+            ("CLUSTER DELSLOTS 1 1", "ERR Slot 1 specified multiple times"),
+            (
+                "CLUSTER DELSLOTS 1",
+                "ERR A slot is taken from its shard by a move to another only (`tarn cluster move-slots`)",
+            ),
+            (
+                "CLUSTER FLUSHSLOTS",
+                "ERR A slot is taken from its shard by a move to another only (`tarn cluster move-slots`)",
+            ),
+            ("CLUSTER BUMPEPOCH", "STILL 4"),
+            ("CLUSTER SAVECONFIG", "OK"),
+            ("CLUSTER SET-CONFIG-EPOCH -1", "ERR Invalid config epoch specified: -1"),
+            (
+                "CLUSTER SET-CONFIG-EPOCH 1",
+                "ERR The user can assign a config epoch only when the node does not know any other node.",
+            ),
+            ("CLUSTER RESET no", "ERR syntax error"),
+            ("SET bar 1", "OK"),
+            ("CLUSTER RESET", "ERR CLUSTER RESET can't be called with master nodes containing keys"),
+            ("CLUSTER FLUSHSLOTS", "ERR DB must be empty to perform CLUSTER FLUSHSLOTS."),
+        ],
+    );
+    node.give(SlotMap::default());
+    expect(
+        &mut peer,
+        &[
+            ("CLUSTER DELSLOTS 1", "ERR Slot 1 is already unassigned"),
+            (
+                "CLUSTER ADDSLOTS 1",
+                "ERR The config servers give slots that are nobody's to shards by themselves",
             ),
         ],
     );

@@ -1,15 +1,333 @@
 //! What changes a cluster: a node decides none of it. Config servers do, and this is where requests leave for them.
+//!
+//! Who asks waits, and a thread asks the config servers in turn; the worker serves others meanwhile. What config servers see to by themselves is
+//! answered as Redis answers where there is nothing to do, or refused with a sentence.
 
 use super::view;
+use crate::blocking;
+use crate::clustered::View;
+use crate::commands::cluster::telling;
 use crate::dispatch::Context;
-use command::{Error, Result};
-use wire::Reply;
+use crate::insync::asking::Asking;
+use crate::joining;
+use crate::server::Server;
+use command::{Error, Result, parse};
+use keyspace::{DbIndex, Stamp};
+use replication::insync::{Event, Loss, Role};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use topology::ServerId;
+use wire::{Reply, SLOTS};
 
-/// CLUSTER MEET, ADDSLOTS, ADDSLOTSRANGE, DELSLOTS, DELSLOTSRANGE, FLUSHSLOTS, REPLICATE, FORGET, FAILOVER, SETSLOT, BUMPEPOCH, RESET, SAVECONFIG,
-/// SET-CONFIG-EPOCH
+/// How long a config server may take. An order takes up to ten seconds there.
+const ORDER_PATIENCE: Duration = Duration::from_secs(12);
+
+/// How long it may take until what was ordered shows here.
+const SHOWING: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it does.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What is answered if the server ends meanwhile.
+const GIVEN_UP: &[u8] = b"-ERR nobody can say what the config servers make of it\r\n";
+
+/// CLUSTER SETSLOT
 pub(super) fn forward(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     view(context)?;
     Err(Error::text(
         "ERR The config servers decide that for the whole cluster: ask one of them (`tarn cluster`)",
     ))
+}
+
+/// CLUSTER FORGET node-id: the server leaves the cluster, everywhere.
+pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let word = context.request.arg(2).to_vec();
+    let unknown = || Error::quoting("ERR Unknown node ", &word, "");
+    let id = std::str::from_utf8(&word).ok().and_then(|text| text.parse::<ServerId>().ok());
+    let id = id.ok_or_else(unknown)?;
+    if view.id == Some(id) {
+        return Err(Error::text("ERR I tried hard but I can't forget myself..."));
+    }
+    if view.other_master().is_some_and(|master| master.id == id) {
+        return Err(Error::text("ERR Can't forget my master!"));
+    }
+    later(context, move |server| {
+        let text = id.to_string();
+        order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"]).map_err(|why| match why
+            .starts_with("ERR there is no server ")
+        {
+            true => format!("ERR Unknown node {text}"),
+            false => why,
+        })?;
+        wait_until(server, |view| !view.topology.servers.contains_key(&id));
+        Ok(())
+    })
+}
+
+/// CLUSTER REPLICATE node-id: a server without a place gets one in that node's shard.
+pub(super) fn replicate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let node = telling::node(&view, context.request.arg(2))?;
+    if view.id == Some(node.id) {
+        return Err(Error::text("ERR Can't replicate myself"));
+    }
+    let shard = node.place.map(|place| place.shard).filter(|_| view.topology.is_master(node));
+    let shard = shard.ok_or(Error::text("ERR I can only replicate a master, not a replica."))?;
+    match (view.id, view.shard()) {
+        (_, Some(own)) if own == shard => {
+            reply.ok();
+            Ok(())
+        }
+        (Some(own), None) => later(context, move |server| {
+            let (own, shard) = (own.to_string(), shard.to_string());
+            order(server, &[b"CLUSTER", b"PLACE-SERVER", own.as_bytes(), shard.as_bytes()])?;
+            wait_until(server, |view| view.shard().is_some());
+            Ok(())
+        }),
+        _ => Err(Error::text("ERR To set a master the node must be empty and without assigned slots.")),
+    }
+}
+
+/// CLUSTER FAILOVER [FORCE | TAKEOVER]: this node becomes master in its master's place; by force without asking that one.
+pub(super) fn failover(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let is_forced = match context.request.get(2) {
+        None => false,
+        Some(_) if context.request.len() > 3 => return Err(Error::Syntax),
+        Some(word) if word.eq_ignore_ascii_case(b"force") || word.eq_ignore_ascii_case(b"takeover") => true,
+        Some(_) => return Err(Error::Syntax),
+    };
+    let standing = context.server.shard.get().map(|shard| shard.standing());
+    let is_replica = standing.as_ref().is_some_and(|standing| standing.role != Role::Master);
+    let (Some(id), Some(shard), true) = (view.id, view.shard(), is_replica) else {
+        return Err(Error::text("ERR You should send CLUSTER FAILOVER to a replica"));
+    };
+    if is_forced {
+        let is_member = standing.is_some_and(|standing| standing.role == Role::Member && !standing.is_torn);
+        let part = context.server.shard.get().filter(|_| is_member);
+        let part = part.ok_or(Error::text(
+            "ERR This node is not a member of the in-sync set: it may lack acknowledged writes",
+        ))?;
+        part.happened(Event::Promote { loss: Loss::Refused });
+        reply.ok();
+        return Ok(());
+    }
+    later(context, move |server| {
+        let (shard, id) = (shard.to_string(), id.to_string());
+        order(server, &[b"CLUSTER", b"SWITCH", shard.as_bytes(), b"TO", id.as_bytes()])
+    })
+}
+
+/// CLUSTER MEET ip port [cluster-bus-port]: whoever is to be met comes by itself.
+pub(super) fn meet(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let known = view(context)?;
+    let request = context.request;
+    let port = |word: &[u8], what| {
+        let number = parse::int(word).ok().and_then(|port| u16::try_from(port).ok());
+        number.ok_or_else(|| Error::quoting(what, word, ""))
+    };
+    let (host, number) = (
+        String::from_utf8_lossy(request.arg(2)).into_owned(),
+        port(request.arg(3), "ERR Invalid base port specified: ")?,
+    );
+    request.get(4).map(|word| port(word, "ERR Invalid bus port specified: ")).transpose()?;
+    let is_met = move |view: &View| {
+        let mut servers = view.topology.servers.values();
+        servers.any(|one| {
+            (one.host == host || one.hostname == host) && (one.port == number || one.tls_port == number)
+        })
+    };
+    if is_met(&known) {
+        reply.ok();
+        return Ok(());
+    }
+    later(context, move |server| {
+        match wait_until(server, is_met) {
+        true => Ok(()),
+        false => Err("ERR That is no server of this cluster: a server comes by itself, to the config servers that its own `cluster-config-servers` names"
+            .to_owned()),
+    }
+    })
+}
+
+/// CLUSTER RESET [HARD | SOFT]: a server without a place has nothing to forget.
+pub(super) fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let known = view(context)?;
+    let is_mode = |word: &[u8]| word.eq_ignore_ascii_case(b"hard") || word.eq_ignore_ascii_case(b"soft");
+    if context.request.len() > 3 || context.request.get(2).is_some_and(|word| !is_mode(word)) {
+        return Err(Error::Syntax);
+    }
+    if known.leads && has_keys(context.server) {
+        return Err(Error::text("ERR CLUSTER RESET can't be called with master nodes containing keys"));
+    }
+    if known.shard().is_none() {
+        reply.ok();
+        return Ok(());
+    }
+    // It may have been removed just now.
+    later(context, |server| {
+        match wait_until(server, |view| view.shard().is_none()) {
+        true => Ok(()),
+        false => Err("ERR A server leaves its shard by CLUSTER FORGET at another node, or `tarn cluster remove-server`".to_owned()),
+    }
+    })
+}
+
+/// CLUSTER ADDSLOTS slot ..., CLUSTER DELSLOTS slot ...
+pub(super) fn change_slots(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let slots: Result<Vec<u16>> = context.request.iter().skip(2).map(slot).collect();
+    refuse_slots(context, &slots?)
+}
+
+/// CLUSTER ADDSLOTSRANGE first last ..., CLUSTER DELSLOTSRANGE first last ...
+pub(super) fn change_ranges(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    if words.len() % 2 == 1 {
+        let sub = String::from_utf8_lossy(context.request.arg(1)).to_ascii_lowercase();
+        return Err(Error::line(format!("ERR wrong number of arguments for 'cluster|{sub}' command")));
+    }
+    let mut slots = Vec::new();
+    for pair in words.chunks_exact(2) {
+        let (first, last) = (slot(pair[0])?, slot(pair[1])?);
+        if first > last {
+            return Err(Error::line(format!(
+                "ERR start slot number {first} is greater than end slot number {last}"
+            )));
+        }
+        slots.extend(first..=last);
+    }
+    refuse_slots(context, &slots)
+}
+
+/// Slots that are nobody's are given away by the leader of the config servers, and none is taken but by a move.
+fn refuse_slots(context: &Context<'_, '_>, slots: &[u16]) -> Result<()> {
+    let view = view(context)?;
+    let is_addition = context.request.arg(1).to_ascii_lowercase().starts_with(b"add");
+    let mut named = BTreeSet::new();
+    for slot in slots {
+        let wrong = match (view.topology.slots.owner(*slot).is_some(), is_addition) {
+            (true, true) => "is already busy",
+            (false, false) => "is already unassigned",
+            _ if !named.insert(*slot) => "specified multiple times",
+            _ => continue,
+        };
+        return Err(Error::line(format!("ERR Slot {slot} {wrong}")));
+    }
+    Err(Error::text(match is_addition {
+        true => "ERR The config servers give slots that are nobody's to shards by themselves",
+        false => "ERR A slot is taken from its shard by a move to another only (`tarn cluster move-slots`)",
+    }))
+}
+
+/// CLUSTER FLUSHSLOTS
+pub(super) fn flush_slots(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    if has_keys(context.server) {
+        return Err(Error::text("ERR DB must be empty to perform CLUSTER FLUSHSLOTS."));
+    }
+    let owns = view.shard().is_some_and(|shard| view.topology.slots.count_of(shard) > 0);
+    if owns {
+        return Err(Error::text(
+            "ERR A slot is taken from its shard by a move to another only (`tarn cluster move-slots`)",
+        ));
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// CLUSTER BUMPEPOCH: an epoch rises when another becomes master, and never else.
+pub(super) fn bump_epoch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let shard = view.shard().and_then(|shard| view.topology.shards.get(&shard));
+    reply.simple(format!("STILL {}", shard.map_or(0, |shard| shard.epoch)));
+    Ok(())
+}
+
+/// CLUSTER SAVECONFIG: what a node is told it keeps at once.
+pub(super) fn save_config(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    reply.ok();
+    Ok(())
+}
+
+/// CLUSTER SET-CONFIG-EPOCH config-epoch: for a node that is by itself, as none is here.
+pub(super) fn set_config_epoch(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    let epoch = parse::int(context.request.arg(2))?;
+    match epoch < 0 {
+        true => Err(Error::line(format!("ERR Invalid config epoch specified: {epoch}"))),
+        false => Err(Error::text(
+            "ERR The user can assign a config epoch only when the node does not know any other node.",
+        )),
+    }
+}
+
+fn slot(word: &[u8]) -> Result<u16> {
+    let number = parse::int(word).ok().and_then(|number| u16::try_from(number).ok());
+    number.filter(|slot| usize::from(*slot) < SLOTS).ok_or(Error::text("ERR Invalid or out of range slot"))
+}
+
+fn has_keys(server: &Server) -> bool {
+    let keyspace = &server.engine.keyspace;
+    (0..keyspace.databases()).any(|db| keyspace.len(DbIndex(db)) > 0)
+}
+
+/// Has the client wait for what a thread comes to: nothing, or what stands behind `-`.
+fn later(
+    context: &mut Context<'_, '_>,
+    work: impl FnOnce(&Arc<Server>) -> std::result::Result<(), String> + Send + 'static,
+) -> Result<()> {
+    if context.session.transaction.is_some() || context.session.runs_script {
+        return Err(Error::text("ERR Neither a transaction nor a script waits for the config servers"));
+    }
+    let waiter = blocking::wait_for_time(context.server, context.session, None, GIVEN_UP.to_vec());
+    context.session.waits = Some(None);
+    let server = context.server.clone();
+    let waiting = waiter.clone();
+    let ordering = move || {
+        let answer = match work(&server) {
+            Ok(()) => "+OK\r\n".to_owned(),
+            Err(why) => format!("-{}\r\n", why.replace(['\r', '\n'], " ")),
+        };
+        blocking::answer(&server, &waiting, answer.as_bytes(), Stamp(0));
+    };
+    if std::thread::Builder::new().name("cluster-order".to_owned()).spawn(ordering).is_err() {
+        blocking::answer(context.server, &waiter, b"-ERR No thread can be started\r\n", Stamp(0));
+    }
+    Ok(())
+}
+
+/// Asks the config servers in turn until one answers.
+///
+/// # Errors
+/// What stands behind `-`.
+fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<(), String> {
+    let config_servers = joining::config_servers(server).map_err(|error| format!("ERR {error}"))?;
+    let mut last = String::new();
+    for address in &config_servers {
+        let asked = Asking::to(server, address, ORDER_PATIENCE).and_then(|mut way| way.ask(words));
+        match asked.map_err(|error| error.to_string()) {
+            Ok(_) => return Ok(()),
+            Err(why) if why.starts_with("ERR ") => return Err(why),
+            Err(why) => last = why,
+        }
+    }
+    Err(format!("ERR No config server carries it out: {last}"))
+}
+
+/// Whether something comes to be so, as this server sees it, in a while.
+fn wait_until(server: &Server, is_so: impl Fn(&View) -> bool) -> bool {
+    let begun = Instant::now();
+    while !server.engine.is_ending() {
+        if server.clustered.get().is_some_and(|part| is_so(&part.view())) {
+            return true;
+        }
+        if begun.elapsed() >= SHOWING {
+            break;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    false
 }

@@ -58,18 +58,18 @@ const CHANGES: Flags = SHOWS_ADMIN.union(Flags::NO_ASYNC_LOADING);
 const VARIES: &[&str] = &["nondeterministic_output"];
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
-    sub("cluster|addslots", -3, CHANGES, forward::forward)
+    sub("cluster|addslots", -3, CHANGES, forward::change_slots)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of slots")
         .syntax("slot [slot ...]")
         .summary("Gives slots to the node."),
-    sub("cluster|addslotsrange", -4, CHANGES, forward::forward)
+    sub("cluster|addslotsrange", -4, CHANGES, forward::change_ranges)
         .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of slots")
         .syntax("start-slot end-slot [start-slot end-slot ...]")
         .summary("Gives ranges of slots to the node."),
-    sub("cluster|bumpepoch", 2, CHANGES, forward::forward)
+    sub("cluster|bumpepoch", 2, CHANGES, forward::bump_epoch)
         .shows(Shows::Nothing)
         .summary("Raises the epoch.")
         .tips(VARIES),
@@ -82,25 +82,25 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("cluster|countkeysinslot", 3, SHOWS, telling::count_keys)
         .syntax("slot")
         .summary("Counts the keys of a slot."),
-    sub("cluster|delslots", -3, CHANGES, forward::forward)
+    sub("cluster|delslots", -3, CHANGES, forward::change_slots)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of slots")
         .syntax("slot [slot ...]")
         .summary("Takes slots from the node."),
-    sub("cluster|delslotsrange", -4, CHANGES, forward::forward)
+    sub("cluster|delslotsrange", -4, CHANGES, forward::change_ranges)
         .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of slots")
         .syntax("start-slot end-slot [start-slot end-slot ...]")
         .summary("Takes ranges of slots from the node."),
-    sub("cluster|failover", -2, CHANGES, forward::forward)
+    sub("cluster|failover", -2, CHANGES, forward::failover)
         .shows(Shows::Nothing)
         .syntax("[FORCE | TAKEOVER]")
         .summary("Makes a replica take the place of its master."),
-    sub("cluster|flushslots", 2, CHANGES, forward::forward)
+    sub("cluster|flushslots", 2, CHANGES, forward::flush_slots)
         .shows(Shows::Nothing)
         .summary("Takes all slots from the node."),
-    sub("cluster|forget", 3, CHANGES, forward::forward)
+    sub("cluster|forget", 3, CHANGES, forward::forget)
         .shows(Shows::Nothing)
         .syntax("node-id")
         .summary("Removes a node from the cluster."),
@@ -128,7 +128,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .complexity("O(N), N being the number of nodes")
         .summary("Lists the connections to other nodes.")
         .tips(VARIES),
-    sub("cluster|meet", -4, CHANGES, forward::forward)
+    sub("cluster|meet", -4, CHANGES, forward::meet)
         .shows(Shows::Nothing)
         .syntax("ip port [cluster_bus_port]")
         .summary("Brings a node into the cluster."),
@@ -149,19 +149,19 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("node-id")
         .summary("Lists the replicas of a master.")
         .tips(VARIES),
-    sub("cluster|replicate", 3, CHANGES, forward::forward)
+    sub("cluster|replicate", 3, CHANGES, forward::replicate)
         .shows(Shows::Nothing)
         .syntax("node-id")
         .summary("Makes the node a replica of a master."),
-    sub("cluster|reset", -2, SHOWS_ADMIN.union(Flags::NOSCRIPT), forward::forward)
+    sub("cluster|reset", -2, SHOWS_ADMIN.union(Flags::NOSCRIPT), forward::reset)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of nodes")
         .syntax("[HARD | SOFT]")
         .summary("Makes the node forget the cluster."),
-    sub("cluster|saveconfig", 2, CHANGES, forward::forward)
+    sub("cluster|saveconfig", 2, CHANGES, forward::save_config)
         .shows(Shows::Nothing)
         .summary("Saves the state of the cluster on disk."),
-    sub("cluster|set-config-epoch", 3, CHANGES, forward::forward)
+    sub("cluster|set-config-epoch", 3, CHANGES, forward::set_config_epoch)
         .shows(Shows::Nothing)
         .syntax("config-epoch")
         .summary("Sets the epoch of a new node."),

@@ -81,7 +81,11 @@ pub(super) fn failure_reports(context: &mut Context<'_, '_>, reply: &mut Reply<'
     Ok(())
 }
 
-fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
+/// The server of this id.
+///
+/// # Errors
+/// There is none.
+pub(super) fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
     let id = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
     let node = id.and_then(|id| view.topology.servers.get(&id));
     node.ok_or_else(|| Error::quoting("ERR Unknown node ", word, ""))
@@ -184,7 +188,9 @@ const LINES: &[&str] = &[
     "    The shards, each with its slots and its nodes.",
     "SLOTS",
     "    The ranges of slots, each with its master and its replicas.",
-    "ADDSLOTS, ADDSLOTSRANGE, BUMPEPOCH, DELSLOTS, DELSLOTSRANGE, FAILOVER, FLUSHSLOTS, FORGET, MEET, REPLICATE,",
-    "RESET, SAVECONFIG, SET-CONFIG-EPOCH, SETSLOT",
-    "    Are decided by the config servers.",
+    "FAILOVER [FORCE | TAKEOVER], FORGET <node-id>, REPLICATE <node-id>",
+    "    Are passed on to the config servers.",
+    "ADDSLOTS, ADDSLOTSRANGE, BUMPEPOCH, DELSLOTS, DELSLOTSRANGE, FLUSHSLOTS, MEET, RESET, SAVECONFIG,",
+    "SET-CONFIG-EPOCH, SETSLOT",
+    "    Are the config servers' own affair: answered where there is nothing to do, and refused else.",
 ];
