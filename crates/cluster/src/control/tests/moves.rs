@@ -54,7 +54,7 @@ struct Held {
     brought: Option<(u64, u32)>,
 }
 
-type Data = BTreeMap<u16, Held>;
+type Contents = BTreeMap<u16, Held>;
 
 /// A process that is, or believes to be, master of its shard.
 struct Master {
@@ -63,7 +63,7 @@ struct Master {
     node: u32,
     epoch: u64,
     topology: Topology,
-    memory: Data,
+    memory: Contents,
     /// It was master in this epoch before it started again.
     is_restarted: bool,
     copy: Option<Copy>,
@@ -97,7 +97,7 @@ enum Message {
 struct Moving {
     world: World,
     fault: Option<Fault>,
-    committed: BTreeMap<ShardId, Data>,
+    committed: BTreeMap<ShardId, Contents>,
     masters: Vec<Master>,
     /// The epochs in which each shard had a process as master.
     epochs: BTreeSet<(ShardId, u64)>,
