@@ -26,7 +26,7 @@ Usage: tarn whitepaper [OPTIONS]
                          anew with --appendonly yes --appendfsync always --save '' added; for the chapters replicated it is
                          started twice more, each time with another one that follows it
   --chapters A,B         only these chapters (default: all)
-  --quick                under 4 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
+  --quick                under 5 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
                          without the chapters capacity and replicated under 2 instead of under 10
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
