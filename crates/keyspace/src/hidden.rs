@@ -18,6 +18,8 @@ pub(crate) struct Hidden {
     bits: Box<[AtomicU64]>,
     /// See [`Keyspace::upheavals`].
     upheavals: AtomicU64,
+    /// See [`Batch::begin_era`].
+    era: AtomicU64,
 }
 
 impl Default for Hidden {
@@ -26,6 +28,7 @@ impl Default for Hidden {
             any: AtomicBool::new(false),
             bits: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
             upheavals: AtomicU64::new(0),
+            era: AtomicU64::new(0),
         }
     }
 }
@@ -79,7 +82,20 @@ impl Keyspace {
     }
 }
 
+impl Keyspace {
+    pub(crate) fn era(&self) -> u64 {
+        self.hidden.era.load(Ordering::Acquire)
+    }
+}
+
 impl Batch<'_> {
+    /// Has no batch go on that was entered before: none is in the keyspace while this one holds all of it, and one that has left to hold all of it itself
+    /// finds that it cannot ([`Batch::try_hold_all`]). For whoever has changed what requests are let in by.
+    pub fn begin_era(&self) {
+        debug_assert!(self.holds_all(), "an era begins while nobody else is there");
+        self.keyspace.hidden.era.fetch_add(1, Ordering::Release);
+    }
+
     /// How many keys of a database are in hidden slots, and how many of them expire. Slots that somebody has for a while are passed over.
     pub fn hidden(&self, db: DbIndex) -> (u64, u64) {
         let (keyspace, mut keys, mut expiring) = (self.keyspace, 0, 0);

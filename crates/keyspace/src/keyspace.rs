@@ -369,6 +369,7 @@ impl Keyspace {
         let mut batch = self.stay_outside(worker);
         batch.is_patient = true;
         batch.gate = Some(lock(&self.gates[worker].0));
+        batch.era = self.era();
         batch
     }
 
@@ -380,7 +381,7 @@ impl Keyspace {
         let wait = || if gives_up() { None } else { lock_unless(gate, &gives_up) };
         let gate = gate.try_lock().or_else(wait)?;
         let mut batch = self.stay_outside(worker);
-        batch.gate = Some(gate);
+        (batch.gate, batch.era) = (Some(gate), self.era());
         Some(batch)
     }
 
@@ -388,7 +389,7 @@ impl Keyspace {
     pub fn try_enter(&self, worker: usize) -> Option<Batch<'_>> {
         let gate = self.gates[worker].0.try_lock()?;
         let mut batch = self.stay_outside(worker);
-        batch.gate = Some(gate);
+        (batch.gate, batch.era) = (Some(gate), self.era());
         Some(batch)
     }
 
@@ -399,6 +400,7 @@ impl Keyspace {
             worker,
             is_patient: false,
             gate: None,
+            era: self.era(),
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
             has_waited: Cell::default(),
@@ -454,6 +456,8 @@ pub struct Batch<'k> {
     /// It may wait for what it cannot give up.
     pub(crate) is_patient: bool,
     pub(crate) gate: Option<Guard<'k, WorkerState>>,
+    /// In which it was entered (see [`Batch::begin_era`]).
+    pub(crate) era: u64,
     /// Those of the other workers, while the whole keyspace is held.
     pub(crate) other_gates: Vec<Guard<'k, WorkerState>>,
     pub(crate) held: RefCell<Held>,

@@ -330,7 +330,7 @@ impl<'k> Batch<'k> {
         debug_assert!(is_held, "nobody gives up");
     }
 
-    /// The same, unless a slow script runs. False: nothing is held, and the batch is outside of the keyspace from now on, as after
+    /// The same, unless a slow script runs, or another era has begun since the batch was entered. False: nothing is held, and the batch is outside of the keyspace from now on, as after
     /// [`Keyspace::stay_outside`]. Its gate may be somebody else's by then, for who knows how long.
     pub fn try_hold_all(&mut self) -> bool {
         let keyspace = self.keyspace;
@@ -348,6 +348,9 @@ impl<'k> Batch<'k> {
         let (guards, asked) = lock_all(&gates, PATIENCE, || goes_on(&gives_up));
         self.note_waiting(asked);
         let Some(guards) = guards else { return false };
+        if !self.is_patient && self.era != self.keyspace.era() {
+            return false;
+        }
         let mut gates: Vec<Guard<'k, WorkerState>> = guards.into_vec();
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;

@@ -162,12 +162,12 @@ pub struct Seen {
 impl Seen {
     /// The view as it is now; None: the server stands alone.
     #[inline]
-    pub fn renew(&mut self, clustered: &Clustered) -> Option<&View> {
+    pub fn renew(&mut self, clustered: &Clustered) -> Option<&Arc<View>> {
         let part = clustered.get()?;
         if self.version != part.version.load(Ordering::Acquire) || self.view.is_none() {
             self.take(part);
         }
-        self.view.as_deref()
+        self.view.as_ref()
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
+use crate::clustered::View;
 use crate::holders::ClaimId;
 use crate::replicas::replica::{Replica, Said};
 use crate::server::Server;
@@ -88,6 +89,8 @@ pub struct Session {
     pub reads_replicas: bool,
     /// The link to another node of the shard that it is, and whose.
     pub link: Option<(LinkId, MemberId)>,
+    /// By which view of the cluster its script or transaction was let in, which is over before another counts for it.
+    pub let_in_by: Option<Arc<View>>,
     /// What it brings, as the master of another shard.
     pub brings: Option<Box<Brings>>,
 }
@@ -130,6 +133,7 @@ impl Session {
             replica: None,
             reads_replicas: false,
             link: None,
+            let_in_by: None,
             brings: None,
         }
     }

@@ -301,6 +301,11 @@ fn plan_slots(draft: &mut Draft) {
     if begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
         return;
     }
+    // Slots that were given and cannot be read, or are gone, are an operator's matter: servers delete what is said to be another's.
+    let were_given = draft.after.last_move > 0 || draft.after.revision_of(key::SLOTS) != Revision::default();
+    if draft.after.slots.count() == 0 && were_given {
+        return;
+    }
     let slots = if draft.after.slots.count() == 0 {
         SlotMap::even(&begun)
     } else {

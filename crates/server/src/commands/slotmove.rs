@@ -3,7 +3,7 @@
 //! What is brought is done as writes of this server's own: its log and its replicas have it, and the answer leaves when it is committed. No key of it is anybody's to see
 //! before the slots are this shard's.
 
-use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use super::{HELP_FLAGS, help, row, settled, unknown_subcommand};
 use crate::clustered::View;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
@@ -41,6 +41,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("move attempt")
         .summary("Is what a master says that brings slots."),
     sub("slotmove|confirm", 2, FLAGS, confirm)
+        .shows(Shows::Everything)
         .complexity("O(1)")
         .summary("Is what it asks before the slots change hands."),
     sub("slotmove|help", 2, HELP_FLAGS, |_, reply| help(reply, "SLOTMOVE", HELP))
@@ -77,6 +78,7 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(NOT_YET);
     }
     let mut known = server.arrivals.lock();
+    known.follow(&view.topology);
     // Before the slots are looked at: whoever was let in before brings nothing from here on.
     let token = known.let_in(id, one.attempt, one.slots.clone(), keyspace.upheavals());
     let mut slots = slots_of(&one.slots);
@@ -176,9 +178,18 @@ fn confirm(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     let Some(brings) = context.session.brings.as_deref() else { return Err(OVER) };
     let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
-    let is_known = find(&view, brings.id, |one| one.stage == Stage::Switching).is_ok();
-    let known = server.arrivals.lock();
-    known.slots_of(brings.id, brings.token, server.engine.keyspace.upheavals()).ok_or(OVER)?;
+    let (id, token) = (brings.id, brings.token);
+    let is_known = find(&view, id, |one| one.stage == Stage::Switching).is_ok();
+    // Whoever empties databases from here on knows that slots switch.
+    let is_whole = settled(context, |context| {
+        context.batch.begin_era();
+        let known = server.arrivals.lock();
+        known.slots_of(id, token, server.engine.keyspace.upheavals()).is_some()
+    })?;
+    if !is_whole {
+        return Err(OVER);
+    }
+    context.batch.see_all();
     reply.int(i64::from(is_known));
     Ok(())
 }

@@ -75,7 +75,6 @@ const SHOW_NOTHING: &[&str] = &[
     "slaveof",
     "slotmove",
     "slotmove|begin",
-    "slotmove|confirm",
     "slotmove|help",
     "slowlog",
     "slowlog|help",

@@ -9,6 +9,8 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
 use crate::dispatch::{Context, checks};
 use crate::rights;
+use crate::server::Server;
+use crate::session::Session;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
@@ -171,9 +173,10 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
         &session.client,
         context.now,
     );
+    let has_left = has_left(context.server, context.session);
     forget_watched(context);
     let answered = disturbed.map(|is_disturbed| {
-        if is_disturbed {
+        if is_disturbed || has_left {
             reply.null_array();
         } else {
             reply.array(queue.len());
@@ -186,6 +189,13 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
         context.batch.release();
     }
     answered
+}
+
+/// Whether a watched key is another shard's by now.
+fn has_left(server: &Server, session: &Session) -> bool {
+    let Some(part) = server.clustered.get() else { return false };
+    let view = part.view();
+    session.watched.keys(&server.engine.keyspace).any(|key| !view.routes.has(key.slot.0))
 }
 
 /// Runs one request of the transaction.

@@ -266,7 +266,7 @@ struct Turn<'a> {
     /// A slow script holds the keyspace, or it is being loaded: only what touches no key may run.
     is_outside: bool,
     /// The cluster; None: the server stands alone.
-    view: Option<&'a View>,
+    view: Option<&'a Arc<View>>,
     /// The log does not go on: what would wait for it is refused.
     has_log_failed: bool,
     /// How much mail a session that gets messages had been posted at the moment of its command.
@@ -650,11 +650,18 @@ impl Turn<'_> {
             now: self.now,
             batch: &mut self.batch,
         };
+        if let Some(view) = self.view.filter(|_| command.runs_script() || command.is_exec()) {
+            // What it calls is let in with it.
+            context.session.let_in_by = Some(view.clone());
+        }
         let hears_itself = context.session.hears_itself();
         if hears_itself {
             context.batch.read_at_moment(context.session.client.posted().clone());
         }
         let ending = context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply);
+        if self.view.is_some() {
+            context.session.let_in_by = None;
+        }
         if hears_itself {
             self.note_moment(command, request);
         }

@@ -68,6 +68,11 @@ pub fn is_here(view: &View, attention: Attention, command: &Command, ahead: Opti
     }
 }
 
+/// Whether a command waits since slots switch, whose it may be to change.
+pub fn is_held_off(view: &View, command: &Command) -> bool {
+    view.leads && view.routes.are_switching() && is_of_databases(command)
+}
+
 /// Whether a command changes whole databases.
 fn is_of_databases(command: &Command) -> bool {
     command.effect == Some(Scope::Databases)

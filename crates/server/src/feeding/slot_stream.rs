@@ -19,6 +19,9 @@ use sys::Stamp;
 /// How often it looks for more of what was written.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
+/// Takes a request for a database.
+pub type Show<'s> = dyn FnMut(DbIndex, &[u8]) -> io::Result<()> + 's;
+
 /// The stream, for one move of slots.
 pub struct SlotStream<'s> {
     server: &'s Arc<Server>,
@@ -54,20 +57,12 @@ impl<'s> SlotStream<'s> {
         end(self.server).saturating_sub(self.reading.offset())
     }
 
-    /// Shows what is due of the stream, as far as it can be sent now.
+    /// Shows what is due of the stream, as far as it goes now and can be sent.
     ///
     /// # Errors
-    /// It is not there any more, or holds what nobody can be sent behind a copy.
-    pub fn pass_on(&mut self, copied: &Copied, mut show: impl FnMut(DbIndex, &[u8])) -> io::Result<()> {
-        loop {
-            let bytes = self.reading.next(u64::MAX)?;
-            if bytes.is_empty() {
-                break;
-            }
-            self.sieve.take(&bytes, copied, &mut show)?;
-        }
-        self.server.feeding.state.lock().readers.insert(self.id, self.reading.offset());
-        Ok(())
+    /// It is not there any more, or holds what nobody can be sent behind a copy; that of `show`.
+    pub fn pass_on(&mut self, copied: &Copied, show: &mut Show<'_>) -> io::Result<()> {
+        self.read_until(end(self.server), copied, show)
     }
 
     /// Shows all that is due up to a place in the history, as soon as that can be sent. `look` is asked again and again, and may end it.
@@ -78,17 +73,36 @@ impl<'s> SlotStream<'s> {
         &mut self,
         until: Stamp,
         copied: &Copied,
-        mut show: impl FnMut(DbIndex, &[u8]),
+        show: &mut Show<'_>,
         look: impl Fn() -> io::Result<()>,
     ) -> io::Result<()> {
         let until = offset_of(&self.server.engine, until);
         while self.reading.offset() < until {
             behind::wait_until_sendable(self.server, until)?;
-            self.pass_on(copied, &mut show)?;
+            self.read_until(until, copied, show)?;
             look()?;
             if self.reading.offset() < until {
                 thread::sleep(LOOK_AGAIN);
             }
+        }
+        Ok(())
+    }
+
+    /// Reads what there is up to an offset. What is behind that is read when somebody asks again, however much is written meanwhile.
+    fn read_until(&mut self, until: u64, copied: &Copied, show: &mut Show<'_>) -> io::Result<()> {
+        while self.reading.offset() < until {
+            let bytes = self.reading.next(until)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            let mut result = Ok(());
+            self.sieve.take(&bytes, copied, |db, request| {
+                if result.is_ok() {
+                    result = show(db, request);
+                }
+            })?;
+            result?;
+            self.server.feeding.state.lock().readers.insert(self.id, self.reading.offset());
         }
         Ok(())
     }

@@ -356,9 +356,13 @@ fn figures_of(server: &Server) -> String {
     let version = version.map_or(0, |Decision { version, .. }| version.0);
     let offset = standing.as_ref().map_or(0, |standing| standing.end.0);
     let keyspace = &server.engine.keyspace;
-    let keys: u64 = (0..keyspace.databases()).map(|db| keyspace.len(DbIndex(db))).sum();
+    let batch = keyspace.enter(server.engine.moving_guest());
+    let databases = || (0..keyspace.databases()).map(DbIndex);
+    let keys: u64 = databases().map(|db| batch.shown(db).0).sum();
+    let hidden: u64 = databases().map(|db| batch.hidden(db).0).sum();
+    drop(batch);
     format!(
-        "run={} role={role} epoch={epoch} decision={version} offset={offset} keys={keys} bytes={} clients={} ops={}",
+        "run={} role={role} epoch={epoch} decision={version} offset={offset} keys={keys} hidden={hidden} bytes={} clients={} ops={}",
         server.run_id,
         sys::memory::used_bytes(),
         server.net.clients.count(),

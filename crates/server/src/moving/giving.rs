@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::shard::Address;
 use engine::slot_copy::{self, Copied, Taker};
 use keyspace::{DbIndex, Slot};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -50,6 +50,9 @@ const WELCOME: Duration = Duration::from_secs(60);
 
 /// Between two questions, and two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long clients may wait for a script to end before the slots switch.
+const BARRIER: Duration = Duration::from_secs(1);
 
 /// How often it says how far it is.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -93,12 +96,14 @@ pub struct Giving<'g> {
     /// In which this server was master when it began.
     epoch: u64,
     began: Instant,
+    /// Whether it has asked for the switch.
+    asks: Cell<bool>,
 }
 
 impl<'g> Giving<'g> {
     /// An attempt of a move, by the master in this epoch.
     pub fn new(server: &'g Arc<Server>, one: &'g Move, epoch: u64) -> Giving<'g> {
-        Giving { server, one, epoch, began: Instant::now() }
+        Giving { server, one, epoch, began: Instant::now(), asks: Cell::new(false) }
     }
 
     /// Makes it, and sees how it ends.
@@ -128,6 +133,7 @@ impl<'g> Giving<'g> {
         let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
         loop {
             self.catch_up(&mut link, &mut stream, &copied, &progress)?;
+            self.asks.set(true);
             // Whoever is not heard now is asked again, when what came in between is sent, too.
             match progress.borrow_mut().config.say_caught_up(one, epochs) {
                 Ok(()) => break,
@@ -135,6 +141,8 @@ impl<'g> Giving<'g> {
             }
         }
         let (config, sent) = (progress.into_inner().config, link.sent);
+        // Somebody may be waiting from here on.
+        link.follow(Some(0));
         self.hand_over(&mut link, &mut stream, &copied)?;
         drop((link, stream));
         log!(
@@ -151,7 +159,11 @@ impl<'g> Giving<'g> {
     fn look(&self) -> io::Result<()> {
         crate::insync::look(self.server)?;
         let is_master = own_epoch(self.server) == Some(self.epoch);
-        match is_master && is_current(self.server, self.one) {
+        let view = view(self.server);
+        let stage = stage_of(&view, self.one);
+        // What is held back is not held for a copy that has only begun.
+        let is_of_this = stage.is_some_and(|stage| self.asks.get() || *stage == Stage::Copying);
+        match is_master && is_of_this {
             true => Ok(()),
             false => {
                 Err(io::Error::other("this server is not the one any more that is to give these slots away"))
@@ -207,7 +219,7 @@ impl<'g> Giving<'g> {
         let began = Instant::now();
         loop {
             self.look()?;
-            link.pass_on(|show| stream.pass_on(copied, show))?;
+            stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
             link.settle()?;
             link.follow(progress.borrow_mut().tell(copied.keys(), link.sent, stream.behind()));
             if stream.behind() <= BEHIND_BYTES {
@@ -230,7 +242,7 @@ impl<'g> Giving<'g> {
         let is_held = |view: &View| stage_of(view, self.one) == Some(&Stage::Switching);
         while !self.wait_for(is_held) {
             self.look()?;
-            link.pass_on(|show| stream.pass_on(copied, show))?;
+            stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
             link.settle()?;
         }
         let end = self.end()?;
@@ -242,7 +254,7 @@ impl<'g> Giving<'g> {
             }
             thread::sleep(Duration::from_micros(100));
         }
-        link.pass_on(|show| stream.pass_on_until(end, copied, show, || self.look()))?;
+        stream.pass_on_until(end, copied, &mut |db, request| link.send(db, request), || self.look())?;
         link.settle()?;
         self.confirm(link)?;
         Ok(())
@@ -250,17 +262,23 @@ impl<'g> Giving<'g> {
 
     /// Where everything ends that was begun before requests were held back.
     fn end(&self) -> io::Result<Stamp> {
-        let engine = &self.server.engine;
+        let (engine, began) = (&self.server.engine, Instant::now());
         loop {
             self.look()?;
             let mut batch = engine.keyspace.enter(engine.moving_guest());
             if batch.try_hold_all() {
+                batch.begin_era();
                 batch.see_all();
                 let end = batch.take_seen();
                 batch.release();
                 return Ok(end);
             }
             drop(batch);
+            if began.elapsed() >= BARRIER {
+                return Err(io::Error::other(
+                    "a script runs for long, and requests to the slots would wait for it",
+                ));
+            }
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -319,6 +337,16 @@ impl Progress<'_, '_> {
     }
 }
 
+/// How fast it may send.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Bytes a second; 0: as many as can be.
+    rate: u64,
+    /// Since when, and what had been sent then.
+    from: Instant,
+    sent: u64,
+}
+
 /// What was sent to the other server, and is to be.
 struct Link<'l> {
     giving: &'l Giving<'l>,
@@ -327,19 +355,22 @@ struct Link<'l> {
     outstanding: VecDeque<usize>,
     bytes: usize,
     sent: u64,
-    /// Bytes a second; 0: as many as can be.
-    rate: u64,
+    pace: Pace,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
 }
 
 impl<'l> Link<'l> {
     fn new(giving: &'l Giving<'l>, asking: Asking<'l>, rate: u64) -> Link<'l> {
-        Link { giving, asking, outstanding: VecDeque::new(), bytes: 0, sent: 0, rate, pending: None }
+        let pace = Pace { rate, from: Instant::now(), sent: 0 };
+        Link { giving, asking, outstanding: VecDeque::new(), bytes: 0, sent: 0, pace, pending: None }
     }
 
+    /// Keeps to another rate from now on.
     fn follow(&mut self, rate: Option<u64>) {
-        self.rate = rate.unwrap_or(self.rate);
+        if let Some(rate) = rate.filter(|rate| *rate != self.pace.rate) {
+            self.pace = Pace { rate, from: Instant::now(), sent: self.sent };
+        }
     }
 
     /// Sends requests for a database, when there are enough of them.
@@ -369,13 +400,16 @@ impl<'l> Link<'l> {
         self.rest()
     }
 
-    /// Rests as long as it is ahead of its rate.
+    /// Rests for some time where it is ahead of its rate: what is sent next is measured again.
     fn rest(&self) -> io::Result<()> {
-        if self.rate == 0 {
+        let Pace { rate, from, sent } = self.pace;
+        if rate == 0 {
             return Ok(());
         }
-        let due = Duration::from_secs_f64(self.sent as f64 / self.rate as f64);
-        while let Some(left) = due.checked_sub(self.giving.began.elapsed()) {
+        let due = Duration::from_secs_f64((self.sent - sent) as f64 / rate as f64);
+        let left = due.saturating_sub(from.elapsed());
+        let until = Instant::now() + left.min(PROGRESS);
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             self.giving.look()?;
             thread::sleep(left.min(LOOK_AGAIN));
         }
@@ -396,20 +430,6 @@ impl<'l> Link<'l> {
         }
         Ok(())
     }
-
-    /// Sends what is shown to it.
-    fn pass_on(
-        &mut self,
-        work: impl FnOnce(&mut dyn FnMut(DbIndex, &[u8])) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut result = Ok(());
-        work(&mut |db, request| {
-            if result.is_ok() {
-                result = self.send(db, request);
-            }
-        })?;
-        result
-    }
 }
 
 /// Sends a copy, and what is written meanwhile.
@@ -427,7 +447,8 @@ impl Taker for Sender<'_, '_, '_, '_> {
     fn passed(&mut self, copied: &Copied) -> io::Result<()> {
         if self.stream.behind() > BEHIND_BYTES {
             self.link.giving.look()?;
-            self.link.pass_on(|show| self.stream.pass_on(copied, show))?;
+            let link = &mut *self.link;
+            self.stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
         }
         let told = self.progress.borrow_mut().tell(copied.keys(), self.link.sent, self.stream.behind());
         self.link.follow(told);

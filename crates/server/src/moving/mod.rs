@@ -61,6 +61,8 @@ impl Moving<'_> {
         let Some(own) = view.shard() else { return false };
         let mut under_way = view.topology.moves.values().filter(|one| one.from == own && one.is_under_way());
         match under_way.next() {
+            // What others left here takes room that is nobody's to free.
+            Some(one) if one.stage == Stage::Copying && clearing::step(self.server, view) => {}
             Some(one) if one.stage == Stage::Copying => self.give(one),
             Some(one) => self.fail(one, Retry::Again, "the master was not the one that has copied"),
             None => return clearing::step(self.server, view),

@@ -126,7 +126,11 @@ pub(super) fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -
     view(context)?;
     let number = command::parse::int(context.request.arg(2))?;
     let slot = slot(number).ok_or(Error::text("ERR Invalid slot"))?;
-    let count = context.batch.try_count_slot(context.session.db, slot).ok_or(Error::InUse)?;
+    let is_hidden = context.batch.keyspace().is_hidden(slot);
+    let count = match is_hidden {
+        true => 0,
+        false => context.batch.try_count_slot(context.session.db, slot).ok_or(Error::InUse)?,
+    };
     reply.int(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
 }
@@ -138,7 +142,9 @@ pub(super) fn keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     let number = command::parse::int(context.request.arg(2))?;
     let count = command::parse::int(context.request.arg(3))?;
     let slot = slot(number).ok_or(INVALID)?;
+    let is_hidden = context.batch.keyspace().is_hidden(slot);
     let most = usize::try_from(count).map_err(|_| INVALID)?;
+    let most = if is_hidden { 0 } else { most };
     let db = context.session.db;
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let seen = context.batch.try_visit_slot(db, slot, most, context.now, |object| {

@@ -247,6 +247,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     /// In a cluster a script touches one slot, which is here.
     fn check_slot(&mut self, command: &Command, request: &Request<'_>) -> Result<(), Error> {
         let Some(part) = self.context.server.clustered.get() else { return Ok(()) };
+        // The script that has begun goes on as it was let in: slots switch behind it.
+        let view = self.context.session.let_in_by.clone().unwrap_or_else(|| part.view());
+        if ownership::is_held_off(&view, command) {
+            return Err(Error::text("ERR Script attempted to empty databases while slots move; try again"));
+        }
         let mut slot = None;
         let found = match (ownership::gather(command, request, &mut slot), slot) {
             (_, None) => return Ok(()),
@@ -258,17 +263,13 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             is_of_channels: ownership::is_of_channels(command),
             reads_replicas: self.context.session.reads_replicas,
         };
-        ownership::find(self.context.server, &part.view(), found, &asked).map_err(
-            |refusal| match refusal {
-                Cause::DownForWrites => Error::text(
-                    "ERR Script attempted to execute a write command while the cluster is down and readonly",
-                ),
-                Cause::Down => {
-                    Error::text("ERR Script attempted to execute a command while the cluster is down")
-                }
-                _ => Error::text("ERR Script attempted to access a non local key in a cluster node"),
-            },
-        )?;
+        ownership::find(self.context.server, &view, found, &asked).map_err(|refusal| match refusal {
+            Cause::DownForWrites => Error::text(
+                "ERR Script attempted to execute a write command while the cluster is down and readonly",
+            ),
+            Cause::Down => Error::text("ERR Script attempted to execute a command while the cluster is down"),
+            _ => Error::text("ERR Script attempted to access a non local key in a cluster node"),
+        })?;
         let slot = found.unwrap_or_else(|first| first);
         if !self.limits.crosses_slots && *self.slot.get_or_insert(slot) != slot {
             return Err(Error::text("ERR Script attempted to access keys that do not hash to the same slot"));
