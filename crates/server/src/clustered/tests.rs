@@ -85,7 +85,7 @@ fn a_worker_sees_each_change_once() {
     assert!(seen.renew(&clustered).is_some_and(|view| !view.is_up && view.own().is_none()));
     part.introduce(first());
     part.note_record(record());
-    assert_eq!(seen.renew(&clustered).and_then(View::own), Some(&record()));
+    assert_eq!(seen.renew(&clustered).and_then(|view| view.own()), Some(&record()));
     part.publish(topology());
     part.confirm();
     let view = seen.renew(&clustered).expect("it is on");
