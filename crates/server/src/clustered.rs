@@ -277,6 +277,12 @@ impl Part {
         self.settled.swap(version, Ordering::Relaxed) != version
     }
 
+    /// Whether a topology is of a store that has forgotten moves which this server knows of: whose the slots are is not what it says.
+    #[must_use]
+    pub fn is_forgetful(&self, topology: &Topology) -> bool {
+        topology.last_move < self.state.lock().told.last_move
+    }
+
     /// Waits until there is another view than this, but not for longer than that.
     pub fn wait_for_change(&self, seen: &Arc<View>, longest: Duration) {
         let mut state = self.state.lock();

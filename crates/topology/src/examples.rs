@@ -47,6 +47,7 @@ pub(crate) fn three_shards() -> Topology {
         servers: servers.into_iter().map(|server| (server.id, server)).collect(),
         shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
         slots: SlotMap::even(&[ShardId(0), ShardId(1), ShardId(2)]),
+        last_move: 0,
         moves: std::collections::BTreeMap::new(),
     }
 }

@@ -7,6 +7,7 @@
 //! server    server id host port tls-port hostname zone edition (- | shard node)
 //! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
 //! slots     slots (first-last=shard)...
+//! last move last-move id                                        unless there was none
 //! move      move id from to attempt (waiting | copying | switching | failed) first-last[,first-last]... [reason]
 //! end       end
 //! ```
@@ -192,7 +193,8 @@ impl Topology {
         let servers = self.servers.values().map(Server::to_line);
         let shards = self.shards.values().map(Shard::to_line);
         let moves = self.moves.values().map(Move::to_line);
-        let all = servers.chain(shards).chain([self.slots.to_line()]).chain(moves);
+        let last_move = Some(self.last_move).filter(|last| *last > 0).map(|last| format!("last-move {last}"));
+        let all = servers.chain(shards).chain([self.slots.to_line()]).chain(last_move).chain(moves);
         for line in all.chain(["end".to_owned()]) {
             text.push_str(&line);
             text.push('\n');
@@ -223,6 +225,11 @@ impl Topology {
                 "slots" => {
                     (!std::mem::replace(&mut has_slots, true)).then_some(())?;
                     topology.slots = SlotMap::from_line(line)?;
+                }
+                "last-move" => {
+                    let last: u64 = number(line.strip_prefix("last-move ")?)?;
+                    let is_first = std::mem::replace(&mut topology.last_move, last) == 0;
+                    (is_first && last > 0).then_some(())?;
                 }
                 "move" => {
                     let one = Move::from_line(line)?;
@@ -302,6 +309,7 @@ mod tests {
             servers: servers.into_iter().map(|server| (server.id, server)).collect(),
             shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
             slots: SlotMap::even(&[ShardId(0), ShardId(7)]),
+            last_move: 41,
             moves: moves().into_iter().map(|one| (one.id, one)).collect(),
         }
     }
@@ -369,6 +377,8 @@ mod tests {
             ("6379", "65536"),
             ("shard 7", "shard 0"),
             ("slots", "slots\nslots"),
+            ("last-move 41", "last-move 41\nlast-move 42"),
+            ("last-move 41", "last-move 0"),
             ("10.0.0.1", "-"),
         ] {
             let changed = text.replacen(what, with, 1);

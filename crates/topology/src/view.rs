@@ -19,6 +19,8 @@ pub struct Topology {
     pub shards: BTreeMap<ShardId, Shard>,
     /// Who has which slots.
     pub slots: SlotMap,
+    /// The number of the last move that was ever begun: a topology with less is of a store that has forgotten some.
+    pub last_move: u64,
     /// Slots that are on their way, or were to be.
     pub moves: BTreeMap<u64, Move>,
 }

@@ -317,6 +317,7 @@ impl View {
             revision: self.topology_revision.0,
             servers: self.servers.clone(),
             shards: self.shards.iter().map(|(id, standing)| (*id, standing.shard(*id))).collect(),
+            last_move: self.last_move,
             slots: self.slots.clone(),
             moves: self.moves.clone(),
         }

@@ -58,6 +58,16 @@ fn record() -> Server {
 }
 
 #[test]
+fn a_store_that_has_forgotten_moves_is_known() {
+    let clustered = part("");
+    let part = clustered.get().expect("it is on");
+    let with = |last_move, revision| Topology { last_move, revision, ..topology() };
+    assert!(!part.is_forgetful(&with(0, 1)));
+    part.publish(with(3, 8));
+    assert!(part.is_forgetful(&with(2, 9)) && !part.is_forgetful(&with(3, 9)));
+}
+
+#[test]
 fn a_server_that_stands_alone_knows_nothing() {
     let alone = part("");
     assert!(alone.get().is_none() && Seen::default().renew(&alone).is_none());

@@ -266,6 +266,11 @@ impl Joining<'_> {
         if self.identity.cluster.as_deref() != Some(&topology.cluster) {
             return Err(io::Error::other(format!("it tells of cluster {}", topology.cluster)));
         }
+        if self.server.clustered.get().is_some_and(|part| part.is_forgetful(&topology)) {
+            return Err(io::Error::other(
+                "its store is older than a move of slots that this server knows of; it was restored from a backup, and who has which slots is not what it says",
+            ));
+        }
         let place = topology.servers.get(&self.identity.id).and_then(|own| own.place);
         match ownership::publish(self.server, topology.clone()) {
             true => self.take_place(&topology, place),
