@@ -4,9 +4,11 @@
 
 use crate::clusters::cluster::{self, Cluster};
 use crate::clusters::guided::{Came, Guided};
+use crate::operators::{refused_by, shown_by};
 use crate::porcupine::{Notes, Verdict, judge};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -331,4 +333,65 @@ fn nothing_is_lost_while_slots_go_to_and_fro() {
         "{done} rounds (TARN_SEED={}): {acknowledged} writes were acknowledged, and none is lost",
         budget.seed
     );
+}
+
+#[test]
+fn an_operator_sees_how_slots_move() {
+    let cluster = Cluster::begin(2, 1, &[]);
+    let place = cluster.place();
+    let shown = |words: &[&str]| shown_by("cluster", &[words, &["--config", &place]].concat());
+    let owned = || {
+        let slots = cluster.topology().expect("it is there").slots;
+        [0, 1].map(|shard| slots.count_of(ShardId(shard)))
+    };
+    let source = master(&cluster.topology().expect("it is there"), 0);
+    fill(&mut cluster.connect(source).unwrap(), 1, &tags(1, 2000)[0]);
+    assert_eq!(shown(&["moves"]), "no slots are on their way\n");
+    let moved = shown(&["move-slots", "1", "0-1999", "5000", "--from", "0"]);
+    assert!(moved.starts_with("moves 1\n") && moved.ends_with("1 of 1 moves are over\n"), "{moved}");
+    assert_eq!(owned(), [8192 - 2001, 8192 + 2001]);
+    // Said again it finds nothing to do.
+    assert_eq!(shown(&["move-slots", "1", "0-1999", "5000"]), "nothing is to be moved\n");
+    let refused = |words: &[&str]| refused_by("cluster", &[words, &["--config", &place]].concat());
+    assert!(refused(&["move-slots", "1", "0-1", "--from", "0"]).contains("slot 0 is shard 1's"));
+    assert!(refused(&["move-slots", "7", "0-1"]).contains("no shard 7"));
+    assert!(refused(&["move-slots", "0", "16384"]).contains("slots are 0 to 16383"));
+    assert!(refused(&["cancel-move", "99"]).contains("no move 99"));
+    let planned = shown(&["rebalance", "--dry-run"]);
+    assert!(planned.starts_with("2001 slots from shard 1 to shard 0: "), "{planned}");
+    assert_eq!(owned(), [8192 - 2001, 8192 + 2001]);
+    let moved = shown(&["rebalance"]);
+    assert!(moved.starts_with("moves 2\n") && moved.ends_with("1 of 1 moves are over\n"), "{moved}");
+    assert_eq!(owned(), [8192, 8192]);
+    assert_eq!(shown(&["set", "move-rate", "100000"]), "OK\n");
+    assert_eq!(shown(&["rebalance", "--no-wait"]), "nothing is to be moved\n");
+}
+
+/// redis-cli moves slots key by key; here each of its words moves a slot, and there is nothing left to move by keys.
+#[test]
+fn redis_cli_reshards() {
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let topology = cluster.topology().expect("it is there");
+    let (source, target) = (master(&topology, 0), master(&topology, 1));
+    let mut guided = Guided::new(&cluster);
+    let names: Vec<String> = (0..200).map(|number| format!("k{number}{{{}}}", tags(1, 3)[0])).collect();
+    for name in &names {
+        assert_eq!(guided.call(name, &["SET", name, "v"]).unwrap(), ok());
+    }
+    let server = &topology.servers[&source];
+    let (place, from, to) =
+        (format!("{}:{}", server.host, server.port), source.to_string(), target.to_string());
+    let words = ["--cluster", "reshard", &place, "--cluster-from", &from, "--cluster-to", &to];
+    let more = ["--cluster-slots", "8", "--cluster-yes"];
+    let output = Command::new("redis-cli").args(words).args(more).output().expect("there is redis-cli");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    let slots = cluster.topology().expect("it is there").slots;
+    assert_eq!([0, 1].map(|shard| slots.count_of(ShardId(shard))), [8192 - 8, 8192 + 8], "{shown}");
+    for name in &names {
+        assert_eq!(guided.call(name, &["GET", name]).unwrap(), testkit::ask::text("v"));
+    }
+    let check =
+        Command::new("redis-cli").args(["--cluster", "check", &place]).output().expect("there is redis-cli");
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
 }

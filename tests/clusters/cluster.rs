@@ -64,6 +64,11 @@ impl Cluster {
         cluster
     }
 
+    /// Where the config server is, for the operator's tool.
+    pub fn place(&self) -> String {
+        self.config_address.to_string()
+    }
+
     /// Starts the config server.
     pub fn start_config(&mut self) {
         let Program::Tarn(program) = tarn() else { panic!("it is Tarn that is tested") };

@@ -56,6 +56,8 @@ pub struct Part {
     state: Mutex<State>,
     /// Told of each new view.
     changed: Condvar,
+    /// Slots that CLUSTER SETSLOT has marked as migrating.
+    marked: Mutex<BTreeSet<u16>>,
 }
 
 #[derive(Default)]
@@ -186,6 +188,7 @@ impl Part {
             waits: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
+            marked: Mutex::default(),
         };
         part.follow(config);
         part
@@ -289,6 +292,18 @@ impl Part {
         if Arc::ptr_eq(&state.view, seen) {
             self.changed.wait_for(&mut state, longest);
         }
+    }
+
+    /// Marks a slot as migrating, or not any more. Nothing but what GETKEYSINSLOT says depends on it.
+    pub fn mark_migrating(&self, slot: u16, is_migrating: bool) {
+        let mut marked = self.marked.lock();
+        let _ = if is_migrating { marked.insert(slot) } else { marked.remove(&slot) };
+    }
+
+    /// Whether a slot is marked.
+    #[must_use]
+    pub fn is_marked(&self, slot: u16) -> bool {
+        self.marked.lock().contains(&slot)
     }
 
     /// The view as it is now.

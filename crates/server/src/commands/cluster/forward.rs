@@ -32,14 +32,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// What is answered if the server ends meanwhile.
 const GIVEN_UP: &[u8] = b"-ERR nobody can say what the config servers make of it\r\n";
 
-/// CLUSTER SETSLOT
-pub(super) fn forward(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
-    view(context)?;
-    Err(Error::text(
-        "ERR The config servers decide that for the whole cluster: ask one of them (`tarn cluster`)",
-    ))
-}
-
 /// CLUSTER FORGET node-id: the server leaves the cluster, everywhere.
 pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     let view = view(context)?;
@@ -275,7 +267,7 @@ fn has_keys(server: &Server) -> bool {
 }
 
 /// Has the client wait for what a thread comes to: nothing, or what stands behind `-`.
-fn later(
+pub(super) fn later(
     context: &mut Context<'_, '_>,
     work: impl FnOnce(&Arc<Server>) -> std::result::Result<(), String> + Send + 'static,
 ) -> Result<()> {
@@ -303,7 +295,7 @@ fn later(
 ///
 /// # Errors
 /// What stands behind `-`.
-fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<(), String> {
+pub(super) fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<(), String> {
     let config_servers = joining::config_servers(server).map_err(|error| format!("ERR {error}"))?;
     let mut last = String::new();
     for address in &config_servers {

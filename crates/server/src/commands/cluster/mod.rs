@@ -6,6 +6,7 @@
 //! What a node of a cluster tells is in `telling`; what changes the cluster is not decided by a node, and is in `forward`.
 
 mod forward;
+mod setslot;
 mod telling;
 
 use super::{HELP_FLAGS, row, unknown_subcommand};
@@ -165,7 +166,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .shows(Shows::Nothing)
         .syntax("config-epoch")
         .summary("Sets the epoch of a new node."),
-    sub("cluster|setslot", -4, CHANGES, forward::forward)
+    sub("cluster|setslot", -4, CHANGES, setslot::set_slot)
         .shows(Shows::Nothing)
         .syntax("slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>")
         .summary("Moves a slot, step by step."),

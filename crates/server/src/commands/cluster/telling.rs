@@ -135,14 +135,15 @@ pub(super) fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// CLUSTER GETKEYSINSLOT slot count: of the database that is selected.
+/// CLUSTER GETKEYSINSLOT slot count: of the database that is selected. Of a slot that is MIGRATING, none: who would move them one by one has nothing to do.
 pub(super) fn keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     const INVALID: Error = Error::text("ERR Invalid slot or number of keys");
     view(context)?;
     let number = command::parse::int(context.request.arg(2))?;
     let count = command::parse::int(context.request.arg(3))?;
     let slot = slot(number).ok_or(INVALID)?;
-    let is_hidden = context.batch.keyspace().is_hidden(slot);
+    let is_marked = context.server.clustered.get().is_some_and(|part| part.is_marked(slot.0));
+    let is_hidden = is_marked || context.batch.keyspace().is_hidden(slot);
     let most = usize::try_from(count).map_err(|_| INVALID)?;
     let most = if is_hidden { 0 } else { most };
     let db = context.session.db;
