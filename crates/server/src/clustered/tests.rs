@@ -59,7 +59,7 @@ fn record() -> Server {
 
 #[test]
 fn a_store_that_has_forgotten_moves_is_known() {
-    let clustered = part("");
+    let clustered = part("cluster-enabled yes");
     let part = clustered.get().expect("it is on");
     let with = |last_move, revision| Topology { last_move, revision, ..topology() };
     assert!(!part.is_forgetful(&with(0, 1)));
