@@ -283,11 +283,7 @@ impl Control {
         }
         // One that has just introduced itself is not written down yet.
         self.heard.retain(|id, heard| view.servers.contains_key(id) || now.since(heard.at) < SILENT);
-        if let Some(Work::Done(revision)) = &self.work
-            && view.revision >= *revision
-        {
-            self.work = None;
-        }
+        self.tell_what_is_seen();
     }
 
     fn joins(&mut self, ticket: Ticket, cluster: &str, server: Server, now: Moment) {
@@ -355,6 +351,7 @@ impl Control {
 
     /// Who is not the leader any more answers nobody who waits for the leader's work.
     fn give_up(&mut self) {
+        self.tell_what_is_done();
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }

@@ -17,8 +17,8 @@ const WRITES_MAX: usize = 60;
 pub enum Work {
     /// Its outcome is not known.
     Asked(Then),
-    /// It has made a revision, which was not seen yet.
-    Done(Revision),
+    /// It has made a revision, which was not seen yet. Who is told what follows may ask next, and is answered by what is seen.
+    Done(Revision, Then),
 }
 
 /// What follows when a change is done.
@@ -262,22 +262,42 @@ impl Control {
         }
     }
 
+    /// Tells what follows from a change that is seen, and has another be thought of.
+    pub(super) fn tell_what_is_seen(&mut self) {
+        let seen = self.view.as_ref().map(|view| view.revision).unwrap_or_default();
+        if let Some(Work::Done(_, then)) =
+            self.work.take_if(|work| matches!(work, Work::Done(revision, _) if *revision <= seen))
+        {
+            self.tell(then);
+        }
+    }
+
+    /// The same for one of which it will not be seen any more who sees to it.
+    pub(super) fn tell_what_is_done(&mut self) {
+        if let Some(Work::Done(_, then)) = self.work.take_if(|work| matches!(work, Work::Done(..))) {
+            self.tell(then);
+        }
+    }
+
+    fn tell(&mut self, then: Then) {
+        let cluster = self.view.as_ref().map(|view| view.cluster.clone()).unwrap_or_default();
+        for joined in then.joined {
+            self.answer(joined.ticket, Ok(format!("id {cluster}")));
+        }
+        self.conclude(then.orders);
+        self.follow_requests(then.moves);
+    }
+
     /// Takes what has become of the change that is under way.
     pub(super) fn answered(&mut self, outcome: Outcome, now: Moment) {
         let Some(Work::Asked(then)) = self.work.take() else { return };
         match outcome {
             Outcome::Done(revision) => {
-                for note in then.notes {
-                    self.note(note);
+                for note in &then.notes {
+                    self.note(note.clone());
                 }
-                let cluster = self.view.as_ref().map(|view| view.cluster.clone()).unwrap_or_default();
-                for joined in then.joined {
-                    self.answer(joined.ticket, Ok(format!("id {cluster}")));
-                }
-                self.conclude(then.orders);
-                self.follow_requests(then.moves);
-                let is_seen = self.view.as_ref().is_some_and(|view| view.revision >= revision);
-                self.work = (!is_seen).then_some(Work::Done(revision));
+                self.work = Some(Work::Done(revision, Then { notes: Vec::new(), ..then }));
+                self.tell_what_is_seen();
             }
             Outcome::Conflict | Outcome::Unknown(_) | Outcome::Unreached(_) => {
                 // What it was about is thought of anew, by what is known then.
