@@ -164,18 +164,8 @@ fn work(guided: &mut Guided, notes: &mut Notes<'_>, prng: &mut Prng, known: &(At
         number += 1;
         let key = format!("r{}", prng.below(KEYS));
         let value = format!("{}.{number}", notes.client);
-        let is_write = prng.one_in(2);
-        let (op, given) = if is_write { ("set", Some(value.as_str())) } else { ("get", None) };
-        let words = if is_write { vec!["SET", &key, &value] } else { vec!["GET", &key] };
-        let call = notes.now();
-        match guided.call_noted(&key, &words) {
-            Came::Reply(reply) => {
-                notes.note(op, (&key, given), call, Some(&reply));
-                known.1.fetch_add(u64::from(is_write), Ordering::Relaxed);
-            }
-            Came::Refused => {}
-            Came::Unknown => notes.note(op, (&key, given), call, None),
-        }
+        let is_acknowledged = guided.set_or_get(&key, &value, notes, prng);
+        known.1.fetch_add(u64::from(is_acknowledged), Ordering::Relaxed);
     }
 }
 

@@ -1,12 +1,14 @@
 //! A client of a cluster that goes where it is sent.
 
 use super::cluster::Cluster;
+use crate::porcupine::Notes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use sys::Prng;
 use testkit::Client;
 use wire::{Value, key_slot};
 
@@ -114,6 +116,23 @@ impl Guided {
                 }
             }
         }
+    }
+
+    /// Sets a key to this value, or reads it, and notes that down for Porcupine. True: a write was acknowledged.
+    pub fn set_or_get(&mut self, key: &str, value: &str, notes: &mut Notes<'_>, prng: &mut Prng) -> bool {
+        let is_write = prng.one_in(2);
+        let (op, given) = if is_write { ("set", Some(value)) } else { ("get", None) };
+        let words = if is_write { vec!["SET", key, value] } else { vec!["GET", key] };
+        let call = notes.now();
+        match self.call_noted(key, &words) {
+            Came::Reply(reply) => notes.note(op, (key, given), call, Some(&reply)),
+            Came::Refused => return false,
+            Came::Unknown => {
+                notes.note(op, (key, given), call, None);
+                return false;
+            }
+        }
+        is_write
     }
 
     fn forget(&mut self, slot: u16) {

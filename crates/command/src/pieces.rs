@@ -23,6 +23,7 @@ use value::stream::{IdText, Order, Stream, StreamId};
 use value::table::Position;
 use value::zset::ZsetRef;
 use value::zset::image::is_minus_zero;
+use wire::{encode_arg, encode_request_header};
 
 /// Fields and members that are looked at in one step.
 const STEP: usize = 16;
@@ -240,6 +241,15 @@ impl<'a> Pieces<'a> {
             (_, ValueRef::Collection(collection)) => self.say_elements(collection, progress, words, say),
             (_, ValueRef::Int(_)) => self.say_whole(words, say),
         }
+    }
+
+    /// The same as bytes of requests.
+    pub fn encode_next(&self, progress: Progress, words: &mut Words, out: &mut Vec<u8>) -> Progress {
+        self.say_next(progress, words, &mut |words| {
+            let words = words.iter();
+            encode_request_header(out, words.len());
+            words.for_each(|word| encode_arg(out, word));
+        })
     }
 
     /// What is small, in one request.

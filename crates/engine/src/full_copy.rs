@@ -111,13 +111,7 @@ pub fn write(
     facts: &Facts<'_>,
     hand_on: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
 ) -> io::Result<Stamps> {
-    let tour = loop {
-        fail_if_ending(engine)?;
-        match engine.keyspace.begin_tour() {
-            Some(tour) => break tour,
-            None => thread::sleep(HELD_UP),
-        }
-    };
+    let tour = begin_tour(engine)?;
     let mut writer = FileWriter::for_readers(wanted.reads);
     facts.first.iter().for_each(|(name, value)| writer.aux(name, value));
     if wanted.functions {
@@ -153,7 +147,25 @@ fn refuse_functions(engine: &Engine, reads: Reads) -> io::Result<()> {
     }
 }
 
-fn fail_if_ending(engine: &Engine) -> io::Result<()> {
+/// Begins a tour as soon as there may be one more.
+///
+/// # Errors
+/// The server ends.
+pub(crate) fn begin_tour(engine: &Engine) -> io::Result<Tour<'_>> {
+    loop {
+        fail_if_ending(engine)?;
+        match engine.keyspace.begin_tour() {
+            Some(tour) => return Ok(tour),
+            None => thread::sleep(HELD_UP),
+        }
+    }
+}
+
+/// Ends a copy where the server ends.
+///
+/// # Errors
+/// It does.
+pub(crate) fn fail_if_ending(engine: &Engine) -> io::Result<()> {
     match engine.is_ending() {
         true => Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends")),
         false => Ok(()),

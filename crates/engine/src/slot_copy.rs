@@ -9,12 +9,11 @@
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
-use crate::full_copy::Beginning;
+use crate::full_copy::{Beginning, begin_tour, fail_if_ending};
 use command::pieces::{Pieces, Progress, Words};
 use keyspace::{DbIndex, Key, Object, Position, Slot, SlotView, Stamp, Tour, ValueRef};
 use std::collections::BTreeMap;
 use std::io;
-use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
@@ -28,9 +27,6 @@ const STRETCH: Duration = Duration::from_micros(300);
 
 /// What is handed on at a time.
 const PIECE_BYTES: usize = 128 << 10;
-
-/// How long it waits where as many go over the slots as may.
-const HELD_UP: Duration = Duration::from_millis(20);
 
 /// What was copied, and up to which stamp.
 #[derive(Default)]
@@ -96,26 +92,13 @@ pub fn copy(
     slots: &[Slot],
     taker: &mut impl Taker,
 ) -> io::Result<Copied> {
-    let tour = loop {
-        match engine.keyspace.begin_tour() {
-            Some(tour) => break tour,
-            None => thread::sleep(HELD_UP),
-        }
-        fail_if_ending(engine)?;
-    };
+    let tour = begin_tour(engine)?;
     let copied = Copied { numbers: beginning.numbers.clone(), slots: slots.to_vec(), ..Copied::default() };
     let mut copying = Copying { engine, guest, tour, copied, words: Words::default(), taker };
     for number in 0..engine.keyspace.databases() {
         copying.database(number, slots)?;
     }
     Ok(copying.copied)
-}
-
-fn fail_if_ending(engine: &Engine) -> io::Result<()> {
-    match engine.is_ending() {
-        true => Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends")),
-        false => Ok(()),
-    }
 }
 
 struct Copying<'c, T> {
@@ -191,7 +174,7 @@ impl<T: Taker> Copying<'_, T> {
         let pieces = Pieces::of_value(key.key(), value, key.expires_at(), self.engine.settings.piece_bytes());
         let (mut progress, mut requests) = (Progress::Nothing, Vec::new());
         while progress != Progress::Everything {
-            progress = say_next(&pieces, progress, &mut self.words, &mut requests);
+            progress = pieces.encode_next(progress, &mut self.words, &mut requests);
             if requests.len() >= PIECE_BYTES || progress == Progress::Everything {
                 fail_if_ending(self.engine)?;
                 self.taker.take(db, std::mem::take(&mut requests))?;
@@ -199,14 +182,6 @@ impl<T: Taker> Copying<'_, T> {
         }
         Ok(())
     }
-}
-
-fn say_next(pieces: &Pieces<'_>, progress: Progress, words: &mut Words, out: &mut Vec<u8>) -> Progress {
-    pieces.say_next(progress, words, &mut |words| {
-        let words = words.iter();
-        encode_request_header(out, words.len());
-        words.for_each(|word| encode_arg(out, word));
-    })
 }
 
 fn copy_stretch(engine: &Engine, view: &SlotView<'_>, from: Position, words: &mut Words) -> Stretch {
@@ -240,7 +215,7 @@ fn copy_object(engine: &Engine, object: Object<'_>, words: &mut Words, stretch: 
     let pieces = Pieces::new(object.key(), object, engine.settings.piece_bytes());
     let mut progress = Progress::Nothing;
     while progress != Progress::Everything {
-        progress = say_next(&pieces, progress, words, &mut stretch.requests);
+        progress = pieces.encode_next(progress, words, &mut stretch.requests);
     }
 }
 

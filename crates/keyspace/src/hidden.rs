@@ -61,11 +61,12 @@ impl Keyspace {
         let mut any = false;
         for (number, slot) in (0..SLOTS as u16).map(Slot).enumerate() {
             let (word, bit) = place(number);
-            match is_hidden(slot) {
+            let is_one = is_hidden(slot);
+            match is_one {
                 true => self.hidden.bits[word].fetch_or(bit, Ordering::Relaxed),
                 false => self.hidden.bits[word].fetch_and(!bit, Ordering::Relaxed),
             };
-            any |= is_hidden(slot);
+            any |= is_one;
         }
         self.hidden.any.store(any, Ordering::Relaxed);
     }
@@ -80,9 +81,7 @@ impl Keyspace {
     pub fn is_hidden(&self, slot: Slot) -> bool {
         self.hidden.contains(usize::from(slot.0))
     }
-}
 
-impl Keyspace {
     pub(crate) fn era(&self) -> u64 {
         self.hidden.era.load(Ordering::Acquire)
     }

@@ -45,7 +45,12 @@ impl Move {
     /// Whether a slot moves.
     #[must_use]
     pub fn contains(&self, slot: u16) -> bool {
-        self.slots.iter().any(|range| (range.first..=range.last).contains(&slot))
+        self.slots.iter().any(|range| range.contains(slot))
+    }
+
+    /// Each slot that moves, from the lowest on.
+    pub fn each_slot(&self) -> impl Iterator<Item = u16> + '_ {
+        self.slots.iter().flat_map(|range| range.slots())
     }
 
     /// Whether it is under way: both shards have to do with it now.

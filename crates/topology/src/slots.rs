@@ -19,6 +19,17 @@ impl SlotRange {
         usize::from(self.last - self.first) + 1
     }
 
+    /// Whether a slot is among them.
+    #[must_use]
+    pub fn contains(self, slot: u16) -> bool {
+        (self.first..=self.last).contains(&slot)
+    }
+
+    /// Each of them.
+    pub fn slots(self) -> impl Iterator<Item = u16> + Clone {
+        self.first..=self.last
+    }
+
     /// Whether there are none, which is never so.
     #[must_use]
     pub fn is_empty(self) -> bool {

@@ -396,7 +396,7 @@ fn why_impossible(view: &View, one: &Move) -> Option<String> {
     if let Some(shard) = [one.from, one.to].into_iter().find(|shard| !view.shards.contains_key(shard)) {
         return Some(format!("there is no shard {shard} any more"));
     }
-    let slots = one.slots.iter().flat_map(|range| range.first..=range.last);
+    let slots = one.each_slot();
     let lost = slots.into_iter().find(|slot| view.slots.owner(*slot) != Some(one.from));
     lost.map(|slot| format!("slot {slot} is not shard {}'s any more", one.from))
 }
@@ -448,7 +448,7 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
     if *from == Some(to) {
         return Err(format!("ERR shard {to} cannot give slots to itself"));
     }
-    let slots: BTreeSet<u16> = slots.iter().flat_map(|range| range.first..=range.last).collect();
+    let slots: BTreeSet<u16> = slots.iter().flat_map(|range| range.slots()).collect();
     if slots.is_empty() {
         return Err("ERR no slot is said".to_owned());
     }
@@ -456,9 +456,7 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
         .moves
         .values()
         .filter(|one| is_unfinished(one))
-        .flat_map(|one| {
-            one.slots.iter().flat_map(|range| range.first..=range.last).map(move |slot| (slot, one))
-        })
+        .flat_map(|one| one.each_slot().map(move |slot| (slot, one)))
         .collect();
     for slot in slots {
         let owner = view.slots.owner(slot).ok_or_else(|| format!("ERR slot {slot} is nobody's"))?;
@@ -530,7 +528,7 @@ impl Draft {
         for decision in [key::shard(one.from), key::shard(one.to)] {
             self.compares.entry(decision.clone()).or_insert(self.after.revision_of(&decision));
         }
-        for slot in one.slots.iter().flat_map(|range| range.first..=range.last) {
+        for slot in one.each_slot() {
             self.after.slots.set(slot, Some(one.to));
         }
         self.write(key::SLOTS.to_owned(), Some(self.after.slots.to_line()), None);

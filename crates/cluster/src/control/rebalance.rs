@@ -69,8 +69,7 @@ pub fn shifts(loads: &[Load], slots: &SlotMap, moves: &[&Move], by: Measure) -> 
     let mut parts: Vec<Part> = loads
         .iter()
         .map(|load| {
-            let own: Vec<u16> =
-                slots.ranges_of(load.shard).flat_map(|range| range.first..=range.last).collect();
+            let own: Vec<u16> = slots.ranges_of(load.shard).flat_map(|range| range.slots()).collect();
             let amount = load.amount as f64;
             let of_a_slot = if own.is_empty() { 0.0 } else { amount / own.len() as f64 };
             let stays = |slot: &u16| !moves.iter().any(|one| one.contains(*slot));
@@ -152,7 +151,7 @@ mod tests {
     fn done(slots: &SlotMap, shifts: &[Shift]) -> SlotMap {
         let mut slots = slots.clone();
         for shift in shifts {
-            for slot in shift.slots.iter().flat_map(|range| range.first..=range.last) {
+            for slot in shift.slots.iter().flat_map(|range| range.slots()) {
                 assert_eq!(slots.owner(slot), shift.from, "slot {slot}");
                 slots.set(slot, Some(shift.to));
             }

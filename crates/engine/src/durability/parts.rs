@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use sys::UnixMs;
-use wire::{Authenticated, Batch, Limits, Parser, encode_arg, encode_request_header};
+use wire::{Authenticated, Batch, Limits, Parser};
 
 /// Pieces in a chunk; a slot with more than some chunks of them is copied in parts.
 const CHUNK_PIECES: usize = 4;
@@ -161,11 +161,7 @@ fn say(
     end: usize,
 ) -> bool {
     while out.len() < end {
-        *progress = pieces.say_next(*progress, words, &mut |words| {
-            let words = words.iter();
-            encode_request_header(out, words.len());
-            words.for_each(|word| encode_arg(out, word));
-        });
+        *progress = pieces.encode_next(*progress, words, out);
         if *progress == Progress::Everything {
             *progress = Progress::Nothing;
             return true;

@@ -15,7 +15,7 @@ use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::apply::Rejection;
 use keyspace::{DbIndex, NO_TIME_IS_UP, Slot};
 use replication::insync::Role;
-use topology::{Move, SlotRange, Stage};
+use topology::{Move, Stage};
 use wire::{Authenticated, Batch, Limits, Parser, Reply, Request};
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
@@ -81,7 +81,7 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     known.follow(&view.topology);
     // Before the slots are looked at: whoever was let in before brings nothing from here on.
     let token = known.let_in(id, one.attempt, one.slots.clone(), keyspace.upheavals());
-    let mut slots = slots_of(&one.slots);
+    let mut slots = one.each_slot().map(Slot);
     let is_clear = slots
         .all(|slot| server.engine.databases().all(|db| context.batch.try_count_slot(db, slot) == Some(0)));
     if !is_clear {
@@ -97,10 +97,6 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn find(view: &View, id: u64, is_so: impl Fn(&Move) -> bool) -> Result<Move> {
     let one = view.topology.moves.get(&id).filter(|one| view.shard() == Some(one.to) && is_so(one));
     one.cloned().ok_or(NOT_YET)
-}
-
-fn slots_of(ranges: &[SlotRange]) -> impl Iterator<Item = Slot> {
-    ranges.iter().flat_map(|range| range.first..=range.last).map(Slot)
 }
 
 fn number(request: &Request<'_>, at: usize) -> Result<u64> {
@@ -129,7 +125,7 @@ fn apply(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let result = requests.iter(input).skip(brings.done).try_for_each(|request| {
         judge(&request, |key| {
             let slot = keyspace.key(db, key).slot.0;
-            slots.iter().any(|range| (range.first..=range.last).contains(&slot))
+            slots.iter().any(|range| range.contains(slot))
         })?;
         match replay.apply_within(context.batch, db, NO_TIME_IS_UP, &request) {
             Ok(_) => done += 1,

@@ -126,8 +126,7 @@ impl<'g> Giving<'g> {
         let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
         let rate = progress.borrow_mut().tell(0, 0, 0).unwrap_or(0);
         let mut link = Link::new(&self, asking, rate);
-        let slots: Vec<Slot> =
-            one.slots.iter().flat_map(|range| range.first..=range.last).map(Slot).collect();
+        let slots: Vec<Slot> = one.each_slot().map(Slot).collect();
         let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
         let engine = &self.server.engine;
         let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
@@ -175,7 +174,7 @@ impl<'g> Giving<'g> {
     fn keys(&self) -> u64 {
         let engine = &self.server.engine;
         let batch = engine.keyspace.enter(engine.moving_guest());
-        let slots = || self.one.slots.iter().flat_map(|range| range.first..=range.last).map(Slot);
+        let slots = || self.one.each_slot().map(Slot);
         let count = |db| slots().filter_map(|slot| batch.try_count_slot(db, slot)).sum::<usize>() as u64;
         engine.databases().map(count).sum()
     }
