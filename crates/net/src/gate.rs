@@ -9,7 +9,8 @@
 //! reads go by what all members have, then, too.
 //!
 //! In a shard the master may show something only while it holds time to read ([`Gate::lend`]), and when its reign ends, or a follower's log is cut,
-//! a generation ends ([`Gate::begin_generation`]): what waits from before it is never shown, and its connections end.
+//! a generation ends ([`Gate::begin_generation`]): what waits from before it is never shown, and its connections end; but for what could have gone before it ended, and was
+//! only on its way.
 //!
 //! Thread rule: a [`Queue`] belongs to a worker. Any thread moves the gate and rings; only such threads wait for each other.
 //!
@@ -45,6 +46,8 @@ pub struct Gate {
     origin: Instant,
     /// Counts what never goes on from what was before.
     generation: AtomicU64,
+    /// How the last one has ended.
+    ended: Mutex<Ended>,
     bells: Box<[Bell]>,
     /// Told whenever the log is durable further than before.
     pub committed: Notify,
@@ -62,6 +65,14 @@ struct State {
     is_short: bool,
     /// Whether there are too few members, and up to where what was written is acknowledged all the same.
     frozen: Option<Stamp>,
+}
+
+/// Up to where what was shown in a generation could go when it ended.
+#[derive(Default)]
+struct Ended {
+    generation: Option<u64>,
+    written: Stamp,
+    read: Stamp,
 }
 
 /// A worker's bell, on a cache line of its own.
@@ -90,6 +101,7 @@ impl Gate {
             lent_until: AtomicU64::new(u64::MAX),
             origin: Instant::now(),
             generation: AtomicU64::new(0),
+            ended: Mutex::default(),
             bells: (0..workers).map(|_| Bell::default()).collect(),
             committed: Notify::new(),
         }
@@ -148,7 +160,20 @@ impl Gate {
 
     /// What is held is never shown, nor what is being made. Nobody writes or reads until it returns.
     pub fn begin_generation(&self) {
+        let mut ended = self.ended.lock();
+        let open = |open: &AtomicU64| Stamp(open.load(Ordering::Acquire));
+        // What is committed stays so, and what was read was so while there was time to read.
+        let read = if self.has_time() { open(&self.open) } else { Stamp(0) };
+        *ended = Ended { generation: Some(self.generation()), written: open(&self.open_for_writes), read };
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether what was made in a generation that is over could go before it ended.
+    #[cold]
+    pub fn was_open_for(&self, generation: u64, shown: Shown) -> bool {
+        let ended = self.ended.lock();
+        let up_to = if shown.is_write { ended.written } else { ended.read };
+        ended.generation == Some(generation) && self.generation() == generation + 1 && shown.up_to <= up_to
     }
 
     /// There are too few members, or no longer: what was written and is not committed is failed.
@@ -297,6 +322,30 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.hold(true);
         }
+    }
+
+    #[test]
+    fn what_could_go_before_a_generation_ended_may_go_still_and_nothing_else() {
+        let gate = Gate::new(1);
+        gate.hold(true);
+        gate.replicate(Stamp(0));
+        gate.commit(Stamp(5));
+        let write = |at| Shown { up_to: Stamp(at), is_write: true };
+        let generation = gate.generation();
+        assert!(!gate.was_open_for(generation, write(1)), "it has not ended");
+        gate.begin_generation();
+        let was_open = |shown| gate.was_open_for(generation, shown);
+        assert!(was_open(write(5)) && was_open(Shown::read(Stamp(5))));
+        assert!(!was_open(write(6)) && !was_open(Shown::read(Stamp(6))));
+        // What comes to be committed later may be another's by then.
+        gate.commit(Stamp(9));
+        assert!(!was_open(write(6)));
+        gate.lend(0);
+        let generation = gate.generation();
+        gate.begin_generation();
+        assert!(gate.was_open_for(generation, write(9)));
+        assert!(!gate.was_open_for(generation, Shown::read(Stamp(9))), "there was no time to read");
+        assert!(!gate.was_open_for(generation - 1, write(5)), "two have ended since");
     }
 
     #[test]

@@ -14,15 +14,19 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// What is held from before the gate's generation is never shown.
+    /// What is held from before the gate's generation is never shown, unless it could go before that began.
     ///
     /// # Errors
     /// There is some: the connection ends without it.
     pub(super) fn follow_generation(&mut self, desk: &Desk<S>) -> Result<(), End> {
-        let generation = desk.service.net().gate.generation();
-        let is_held = std::mem::replace(&mut self.generation, generation) != generation
-            && self.pending.held_for().is_some();
-        if is_held { Err(End::Closed) } else { Ok(()) }
+        let gate = &desk.service.net().gate;
+        let generation = gate.generation();
+        let before = std::mem::replace(&mut self.generation, generation);
+        if before == generation {
+            return Ok(());
+        }
+        self.pending.open(|shown| gate.was_open_for(before, shown));
+        if self.pending.held_for().is_some() { Err(End::Closed) } else { Ok(()) }
     }
 
     /// Lets out what the gate is open for, fails what has failed, and waits on for the rest.

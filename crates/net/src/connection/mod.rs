@@ -668,11 +668,12 @@ impl<S: Service> Connection<S> {
         }
         let mut sent = 0;
         let gate = &desk.service.net().gate;
-        if gate.generation() != self.generation && shown != Shown::NOTHING {
+        let is_of_before = gate.generation() != self.generation && shown != Shown::NOTHING;
+        if is_of_before && !gate.was_open_for(self.generation, shown) {
             buffers.output.clear();
             return Err(End::Closed);
         }
-        let is_open = gate.is_open_for(shown);
+        let is_open = is_of_before || gate.is_open_for(shown);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {

@@ -74,10 +74,15 @@ pub fn begin_generation(server: &Server) {
     gate.begin_generation();
     gate.forget_replicas();
     gate.freeze(false);
-    // Who is held finds out when it looks; what was posted for somebody goes with its connection.
-    let holds = |client: &Arc<net::client::Client>| client.is_at_gate() || client.has_mail();
-    for client in server.net.clients.all().iter().filter(|client| holds(client)) {
-        server.net.clients.kill(client);
+    for client in server.net.clients.all() {
+        if client.has_mail() {
+            // What was posted for somebody goes with its connection.
+            server.net.clients.kill(&client);
+        } else if client.is_at_gate() {
+            // It finds out when it looks whether that ends it.
+            client.set_at_gate(false);
+            client.wake();
+        }
     }
 }
 
