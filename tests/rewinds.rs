@@ -368,11 +368,12 @@ fn what_the_store_holds_is_gone_back_to_however_it_was_cleaned() {
     call_well(&mut client, &["SET", "after", "1"]);
     await_all(&pair.second, &pair.first);
     pair.relay.cut();
-    // What is written over it has the segments cleaned in which the first values lie.
-    for round in 0..4 {
-        values(&mut client, &format!("ahead{round}"));
-    }
-    wait_until("segments are cleaned", || info(&mut client, "store_segments_cleaned") > 0);
+    // What is written over it has the segments cleaned in which the first values lie. How much that takes depends on how much of
+    // it is on its way to the store before it is written over again.
+    wait_until("segments are cleaned", || {
+        values(&mut client, "ahead");
+        info(&mut client, "store_segments_cleaned") > 0
+    });
     promote(&pair.second);
     pair.come_together(1);
     let mut pair = pair;
