@@ -229,9 +229,9 @@ impl Scaling<'_> {
             if much < FULL || much - little < UNEVEN {
                 return;
             }
-            let mut clients = self.busy_clients(|client| client.home() == full);
-            // Light ones first: one that fills a worker alone would make the other the full one, and come back.
-            clients.sort_by_key(|client| client.commands());
+            let clients = self.busy_clients(|client| client.home() == full);
+            // One that fills a worker alone would make the other the full one, and come back.
+            let clients = lightest_first(clients, |client| client.commands());
             // Half of the difference is what both have the same with; who is alone with its load keeps its worker.
             let part = (clients.len() as f64 * (much - little) / much / 2.0).ceil() as usize;
             for client in clients.iter().take(part.min(clients.len().saturating_sub(1)).min(MOVED_MAX)) {
@@ -254,9 +254,30 @@ impl Scaling<'_> {
     }
 }
 
+/// Those first that have done the least. What they have done grows meanwhile, so each is asked once: a sort whose keys change while it compares them
+/// may panic.
+fn lightest_first<T>(mut all: Vec<T>, done: impl Fn(&T) -> u64) -> Vec<T> {
+    all.sort_by_cached_key(done);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_are_put_in_order_while_they_do_more() {
+        let asked = std::cell::Cell::new(0);
+        for _ in 0..10_000 {
+            // As workers count meanwhile: a key is another each time that it is looked at.
+            let counts: Vec<_> = (0..50).map(|number| std::cell::Cell::new(number * 7 % 50)).collect();
+            let ordered = lightest_first((0..50).collect(), |one: &usize| {
+                asked.set(asked.get() + 1);
+                counts[*one].replace(counts[*one].get() + asked.get() % 61)
+            });
+            assert_eq!(ordered.len(), 50);
+        }
+    }
 
     #[test]
     fn workers_that_use_much_time_are_busy_however_slowly_they_go_round() {
