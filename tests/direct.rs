@@ -175,3 +175,91 @@ fn a_directory_that_is_no_clusters_is_refused() {
     refused_in_cluster(&server, "memory");
     refused_in_cluster(&server, "durable");
 }
+
+/// Waits until each server hears what is published at all others.
+fn await_links(cluster: &Cluster) {
+    for server in &cluster.servers {
+        let mut client = server.connect_loaded().expect("it serves");
+        wait_until(
+            "it listens at all others",
+            || matches!(call(&mut client, &["CLUSTER", "LINKS"]), Value::Array(all) if all.len() + 1 == cluster.servers.len()),
+        );
+    }
+}
+
+#[test]
+fn what_is_published_is_heard_everywhere_once_and_in_order() {
+    let mut cluster = Cluster::begin(2, 2, &[]);
+    await_links(&cluster);
+    let mut listeners: Vec<_> = cluster
+        .servers
+        .iter()
+        .map(|server| {
+            let mut client = server.connect_loaded().expect("it serves");
+            client.send_request(&["SUBSCRIBE", "news"]).unwrap();
+            client.read_value().unwrap();
+            client.send_request(&["PSUBSCRIBE", "n*"]).unwrap();
+            client.read_value().unwrap();
+            client
+        })
+        .collect();
+    let expect_heard = |listeners: &mut Vec<testkit::Client>, message: &str| {
+        for (number, listener) in listeners.iter_mut().enumerate() {
+            let words = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
+            assert_eq!(
+                listener.read_value().unwrap(),
+                words(&["message", "news", message]),
+                "server {number}"
+            );
+            assert_eq!(
+                listener.read_value().unwrap(),
+                words(&["pmessage", "n*", "news", message]),
+                "server {number}"
+            );
+        }
+    };
+    for (number, server) in cluster.servers.iter().enumerate() {
+        let mut client = server.connect_loaded().expect("it serves");
+        for round in 0..50 {
+            let message = format!("{number}.{round}");
+            let sent = call(&mut client, &["PUBLISH", "news", &message]);
+            assert_eq!(sent, Value::Int(2), "who listens at the node itself is counted, as in Redis");
+        }
+        // In a transaction and in a script, too.
+        assert_eq!(call(&mut client, &["MULTI"]), ok());
+        call(&mut client, &["PUBLISH", "news", "multi"]);
+        call(&mut client, &["EXEC"]);
+        call(&mut client, &["EVAL", "redis.call('PUBLISH', 'news', 'script')", "0"]);
+        for round in 0..50 {
+            expect_heard(&mut listeners, &format!("{number}.{round}"));
+        }
+        expect_heard(&mut listeners, "multi");
+        expect_heard(&mut listeners, "script");
+    }
+    // A node that was away hears again.
+    let away = cluster.servers.len() - 1;
+    cluster.servers[away].restart().expect("it starts again");
+    drop(listeners.pop());
+    await_links(&cluster);
+    let mut client = cluster.servers[away].connect_loaded().expect("it serves");
+    client.send_request(&["PUBLISH", "news", "back"]).unwrap();
+    client.read_value().unwrap();
+    expect_heard(&mut listeners, "back");
+}
+
+#[test]
+fn a_node_of_another_cluster_is_told_of_nothing() {
+    let cluster = Cluster::begin(1, 1, &[]);
+    let mut client = cluster.servers[0].connect_loaded().expect("it serves");
+    let other = "0123456789012345678901234567890123456789";
+    let refusal = Value::Error(b"ERR This server is a node of another cluster".to_vec());
+    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", other]), refusal);
+    let own = cluster.config.topology().cluster;
+    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", &own]), ok());
+    let mut publisher = cluster.servers[0].connect_loaded().expect("it serves");
+    assert_eq!(call(&mut publisher, &["PUBLISH", "c", "m"]), Value::Int(0));
+    assert_eq!(client.read_value().unwrap(), Value::Array(vec![text("message"), text("c"), text("m")]));
+    assert_eq!(call(&mut client, &["RESET"]), Value::Simple(b"RESET".to_vec()));
+    assert_eq!(call(&mut publisher, &["PUBLISH", "c", "m"]), Value::Int(0));
+    assert_eq!(call(&mut client, &["PING"]), Value::Simple(b"PONG".to_vec()));
+}

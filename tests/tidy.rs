@@ -55,6 +55,7 @@ const SERVER_MODULE_ORDER: &[&str] = &[
     "supervision",
     "joining",
     "moving",
+    "hearing",
     "insync",
     "following",
     "durable",

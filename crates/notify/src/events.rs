@@ -43,10 +43,10 @@ impl Events {
         }
         let channel = |kind: &str, name: &[u8]| [format!("__{kind}@{}__:", db.0).as_bytes(), name].concat();
         if wanted.contains(KeyspaceEvents::KEYSPACE) {
-            pubsub.publish(clients, &channel("keyspace", key), event.as_bytes());
+            pubsub.publish_here(clients, &channel("keyspace", key), event.as_bytes());
         }
         if wanted.contains(KeyspaceEvents::KEYEVENT) {
-            pubsub.publish(clients, &channel("keyevent", event.as_bytes()), key);
+            pubsub.publish_here(clients, &channel("keyevent", event.as_bytes()), key);
         }
     }
 }

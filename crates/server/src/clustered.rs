@@ -14,10 +14,11 @@ use crate::shard::Standing;
 use config::Config;
 use parking_lot::{Condvar, Mutex};
 use replication::insync::Role;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use sys::UnixMs;
 use topology::{Place, Routes, Server, ServerId, ShardId, Topology};
 
 /// The part of a server in a cluster; None: it stands alone, for ever.
@@ -58,6 +59,8 @@ pub struct Part {
     changed: Condvar,
     /// Slots that CLUSTER SETSLOT has marked as migrating.
     marked: Mutex<BTreeSet<u16>>,
+    /// At which nodes this one listens to what is published, and since when.
+    heard: Mutex<BTreeMap<ServerId, UnixMs>>,
 }
 
 #[derive(Default)]
@@ -189,6 +192,7 @@ impl Part {
             state: Mutex::default(),
             changed: Condvar::new(),
             marked: Mutex::default(),
+            heard: Mutex::default(),
         };
         part.follow(config);
         part
@@ -304,6 +308,21 @@ impl Part {
     #[must_use]
     pub fn is_marked(&self, slot: u16) -> bool {
         self.marked.lock().contains(&slot)
+    }
+
+    /// What is published at another node is heard here from now on, or not any more.
+    pub fn note_heard(&self, id: ServerId, since: Option<UnixMs>) {
+        let mut heard = self.heard.lock();
+        let _ = match since {
+            Some(since) => heard.insert(id, since),
+            None => heard.remove(&id),
+        };
+    }
+
+    /// At which nodes this one listens to what is published, and since when.
+    #[must_use]
+    pub fn heard(&self) -> BTreeMap<ServerId, UnixMs> {
+        self.heard.lock().clone()
     }
 
     /// The view as it is now.

@@ -16,6 +16,7 @@ pub mod failover;
 pub mod feeding;
 pub mod followed;
 mod following;
+pub mod hearing;
 pub mod holders;
 pub mod insync;
 pub mod joining;

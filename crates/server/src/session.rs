@@ -89,6 +89,8 @@ pub struct Session {
     pub reads_replicas: bool,
     /// The link to another node of the shard that it is, and whose.
     pub link: Option<(LinkId, MemberId)>,
+    /// Whether it is another node of the cluster, which is told of what is published here.
+    pub is_node: bool,
     /// By which view of the cluster its script or transaction was let in, which is over before another counts for it.
     pub let_in_by: Option<Arc<View>>,
     /// What it brings, as the master of another shard.
@@ -133,6 +135,7 @@ impl Session {
             replica: None,
             reads_replicas: false,
             link: None,
+            is_node: false,
             let_in_by: None,
             brings: None,
         }
@@ -144,6 +147,10 @@ impl Session {
         server.monitors.leave(client, |any| server.engine.set_attention(Attention::MONITORS, any));
         server.tracking.disable(&server.engine.keyspace, client, &mut self.tracking);
         server.pubsub.leave_all(client, &mut self.subscriptions);
+        if std::mem::take(&mut self.is_node) {
+            server.pubsub.nodes.leave(client);
+            client.set_trait(Traits::REPLICA, false);
+        }
     }
 
     /// Gives back what it held in the server: its client is gone.

@@ -14,15 +14,19 @@
 //! 1. A session is in the registry exactly for what its `Subscriptions` say.
 //! 2. A session that has unsubscribed finds no message in its mail that was not posted
 //!    before, and sends those before it answers.
+//! 3. A node of the cluster is told of what was published here by a client, and of nothing
+//!    that it was told of itself: so every node has a message once.
 
 mod channels;
 mod message;
+mod nodes;
 mod patterns;
 mod subscribers;
 mod subscriptions;
 
 pub use channels::Channels;
 pub use message::Message;
+pub use nodes::Nodes;
 pub use patterns::Patterns;
 pub use subscribers::Subscribers;
 pub use subscriptions::{Kind, Subscriptions};
@@ -42,6 +46,8 @@ pub struct PubSub {
     pub shard_channels: Channels,
     /// Patterns of channels.
     pub patterns: Patterns,
+    /// Other nodes of the cluster.
+    pub nodes: Nodes,
 }
 
 impl PubSub {
@@ -50,17 +56,34 @@ impl PubSub {
         self.patterns.count() == 0 && self.channels.count() == 0
     }
 
-    /// PUBLISH: posts a message to all subscribers of a channel and of patterns that fit it.
-    /// Returns how many times it was posted.
+    /// PUBLISH: posts a message to all subscribers of a channel and of patterns that fit it, and to other nodes of the cluster.
+    /// Returns how many times it was posted to subscribers.
     pub fn publish(&self, clients: &Clients, channel: &[u8], message: &[u8]) -> usize {
         self.channels.with(channel, |subscribers| {
-            let words: [&[u8]; 3] = [b"message", channel, message];
-            let direct = subscribers.map_or(0, |subscribers| post(clients, subscribers, &words));
-            direct
-                + self.patterns.matching(channel, |pattern, subscribers| {
-                    post(clients, subscribers, &[b"pmessage", pattern, channel, message])
-                })
+            self.nodes.with(|nodes| post(clients, nodes, &[b"message", channel, message]));
+            self.post(clients, subscribers, channel, message)
         })
+    }
+
+    /// Posts a message that concerns this node's subscribers only: an event of a key, or what another node has told of.
+    /// Returns how many times it was posted.
+    pub fn publish_here(&self, clients: &Clients, channel: &[u8], message: &[u8]) -> usize {
+        self.channels.with(channel, |subscribers| self.post(clients, subscribers, channel, message))
+    }
+
+    fn post(
+        &self,
+        clients: &Clients,
+        subscribers: Option<&Subscribers>,
+        channel: &[u8],
+        message: &[u8],
+    ) -> usize {
+        let words: [&[u8]; 3] = [b"message", channel, message];
+        let direct = subscribers.map_or(0, |subscribers| post(clients, subscribers, &words));
+        direct
+            + self.patterns.matching(channel, |pattern, subscribers| {
+                post(clients, subscribers, &[b"pmessage", pattern, channel, message])
+            })
     }
 
     /// SPUBLISH: posts a message to all subscribers of a shard channel. Returns how many

@@ -214,7 +214,10 @@ fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize)
 fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish(clients, request.arg(1), request.arg(2)) as i64);
-    pass_on(context);
+    // In a cluster all other nodes are told at once, replicas among them.
+    if !context.server.clustered.is_on() {
+        pass_on(context);
+    }
     Ok(())
 }
 

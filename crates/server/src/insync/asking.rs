@@ -74,8 +74,16 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// As [`Asking::ask`].
     pub fn receive(&mut self) -> io::Result<Value> {
+        self.receive_before(Instant::now() + self.patience)
+    }
+
+    /// Waits for what comes next, until then. Who was left without it may go on waiting.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`]; `TimedOut`.
+    pub fn receive_before(&mut self, deadline: Instant) -> io::Result<Value> {
         let server = self.server;
-        self.outgoing.set_deadline(Instant::now() + self.patience);
+        self.outgoing.set_deadline(deadline);
         let mut buffer = vec![0; READ_BYTES];
         loop {
             match self.decoder.decode().map_err(io::Error::other)? {

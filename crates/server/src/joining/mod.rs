@@ -9,6 +9,7 @@
 mod identity;
 
 use crate::dispatch::ownership;
+use crate::hearing;
 use crate::insync;
 use crate::insync::asking::Asking;
 use crate::moving;
@@ -59,6 +60,7 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
     }
     insync::begin_without(server);
     moving::begin(server, config_servers.clone())?;
+    hearing::begin(server)?;
     let server = server.clone();
     std::thread::Builder::new().name("cluster".to_owned()).spawn(move || {
         let troubles = vec![String::new(); config_servers.len()];
@@ -331,12 +333,8 @@ fn begin_shard(shard: &Shard) {
 
 /// Where the nodes of a place's shard are.
 fn nodes(topology: &Topology, place: Place, with_tls: bool) -> BTreeMap<NodeId, Address> {
-    let address = |server: &topology::Server| Address {
-        host: server.host.clone(),
-        port: if with_tls { server.tls_port } else { server.port },
-    };
     let servers = topology.servers_of(place.shard);
-    servers.filter_map(|server| Some((NodeId(server.place?.node), address(server)))).collect()
+    servers.filter_map(|server| Some((NodeId(server.place?.node), Address::of(server, with_tls)))).collect()
 }
 
 fn edition(edition: config::Edition) -> Edition {

@@ -197,7 +197,7 @@ impl<'g> Giving<'g> {
         let unknown = || io::Error::other(format!("shard {} has no master", self.one.to));
         let to = view.topology.master_of(self.one.to).ok_or_else(unknown)?;
         let with_tls = self.server.engine.config.tls_replication();
-        let place = Address { host: to.host.clone(), port: if with_tls { to.tls_port } else { to.port } };
+        let place = Address::of(to, with_tls);
         let mut asking = Asking::to(self.server, &place, PATIENCE)?;
         let (id, attempt) = (self.one.id.to_string(), self.one.attempt.to_string());
         let words: [&[u8]; 4] = [b"SLOTMOVE", b"BEGIN", id.as_bytes(), attempt.as_bytes()];

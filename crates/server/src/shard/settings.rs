@@ -14,6 +14,14 @@ pub struct Address {
     pub port: u16,
 }
 
+impl Address {
+    /// Where other servers reach a server of the cluster.
+    #[must_use]
+    pub fn of(server: &topology::Server, with_tls: bool) -> Address {
+        Address { host: server.host.clone(), port: if with_tls { server.tls_port } else { server.port } }
+    }
+}
+
 /// Where it lies who is master and who is a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {

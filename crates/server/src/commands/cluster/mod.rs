@@ -110,6 +110,15 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("slot count")
         .summary("Returns keys of a slot.")
         .tips(VARIES),
+    sub(
+        "cluster|hear",
+        3,
+        SHOWS_ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::LOADING),
+        telling::hear,
+    )
+    .shows(Shows::Nothing)
+    .syntax("cluster-id")
+    .summary("Is what another node says to be told of what is published."),
     sub("cluster|help", 2, HELP_FLAGS, telling::help)
         .shows(Shows::Nothing)
         .since("5.0.0")

@@ -1,11 +1,12 @@
 //! What a node tells of its cluster, and of its own slots.
 
 use super::view;
-use crate::clustered::View;
+use crate::clustered::{Part, View};
 use crate::commands;
 use crate::dispatch::{Context, ownership};
 use command::{Error, Result};
 use keyspace::Slot;
+use net::client::Traits;
 use topology::Server;
 use wire::{Reply, SLOTS};
 
@@ -91,10 +92,42 @@ pub(super) fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
     node.ok_or_else(|| Error::quoting("ERR Unknown node ", word, ""))
 }
 
-/// CLUSTER LINKS. There is no bus.
+/// CLUSTER LINKS: there is no bus, but the connections on which this node listens to others.
 pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     view(context)?;
-    reply.array(0);
+    let heard = context.server.clustered.get().map(Part::heard).unwrap_or_default();
+    reply.array(heard.len());
+    for (id, since) in heard {
+        reply.map(6);
+        let words = [("direction", "to"), ("node", &id.to_string())];
+        for (name, value) in words {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"create-time");
+        reply.int(since.0 as i64);
+        reply.bulk(b"events");
+        reply.bulk(b"r");
+        // Nothing but questions whether it is there is sent, and those at once.
+        for name in ["send-buffer-allocated", "send-buffer-used"] {
+            reply.bulk(name.as_bytes());
+            reply.int(0);
+        }
+    }
+    Ok(())
+}
+
+/// CLUSTER HEAR cluster-id: the connection is another node's from then on ([`crate::hearing`]).
+pub(super) fn hear(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.request.arg(2) != view(context)?.topology.cluster.as_bytes() {
+        return Err(Error::text("ERR This server is a node of another cluster"));
+    }
+    let (server, session) = (context.server, &mut *context.session);
+    // Its limits are those of servers that follow, and it is counted among no clients.
+    session.client.set_trait(Traits::REPLICA, true);
+    session.is_node = true;
+    reply.ok();
+    server.pubsub.nodes.join(&session.client);
     Ok(())
 }
 
@@ -181,7 +214,7 @@ const LINES: &[&str] = &[
     "KEYSLOT <key>",
     "    The slot of the key.",
     "LINKS",
-    "    The links of the bus between nodes: there is no bus.",
+    "    The connections on which the node hears what is published at others.",
     "MYID",
     "    The id of this node.",
     "MYSHARDID",
