@@ -2,7 +2,7 @@
 
 use crate::tarn_path;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testkit::ask::{ask, is_error, wait_until};
@@ -219,7 +219,9 @@ fn who_knows_no_password_gets_nothing() {
         assert!(is_error(&call(&mut client, words), "NOAUTH"), "{words:?}");
     }
     assert!(is_error(&call(&mut client, &["AUTH", "guess"]), "WRONGPASS"));
-    assert!(is_error(&call(&mut client, &["AUTH", "someone", "secret"]), "WRONGPASS"));
+    assert!(is_error(&call(&mut client, &["AUTH", "someone", "guess"]), "WRONGPASS"));
+    // Servers say the name that they have for each other, too.
+    assert_eq!(call(&mut client, &["AUTH", "someone", "secret"]), Value::Simple(b"OK".to_vec()));
     assert_eq!(call(&mut client, &["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
     assert_eq!(call(&mut client, &["PING"]), Value::Simple(b"PONG".to_vec()));
     assert!(matches!(call(&mut client, &["HELLO", "3", "AUTH", "default", "secret"]), Value::Map(_)));
@@ -250,6 +252,10 @@ fn what_makes_no_sense_harms_nobody() {
     ] {
         assert!(is_error(&call(&mut client, words), "ERR"), "{words:?}");
     }
+    // Nor what says a hundred thousand times that it was passed on.
+    let mut nested = vec!["CONFIG-SERVER", "PASSED"].repeat(100_000);
+    nested.push("PING");
+    assert!(is_error(&call(&mut client, &nested), "ERR"));
     for bytes in
         [&b"*1\r\n$-5\r\n"[..], b"*99999999999\r\n", b"\x00\xff\r\n", b"*2\r\n$3\r\nGET\r\n$9999999999\r\n"]
     {
@@ -321,4 +327,45 @@ fn a_cluster_is_begun_once_and_goes_on_whatever_became_of_who_began_it() {
     assert_eq!(call(&mut client(), &["GET", "k"]), Value::Bulk(b"v".to_vec()));
     assert!(again.signal("-TERM"), "it ends well");
     assert!(Client::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into()).is_err());
+}
+
+#[test]
+fn a_cluster_goes_on_after_all_of_it_has_ended() {
+    for edition in ["memory", "capacity"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().display().to_string();
+        // Two in a row for the servers.
+        let first_of_two =
+            || free_port().ok().filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port + 1)).is_ok());
+        let config = free_port().expect("there is one");
+        let port = (0..100).find_map(|_| first_of_two()).expect("there are two");
+        let (port, config) = (port.to_string(), config.to_string());
+        let words = ["--dir", &place, "--shards", "1", "--copies", "2", "--edition", edition];
+        let words = [&words[..], &["--port", &port, "--config-port", &config]].concat();
+        let words = [&words[..], &["--", "--requirepass", "secret"]].concat();
+        let client = || {
+            let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port"));
+            let mut client = Client::connect(address.into()).expect("it serves");
+            assert_eq!(call(&mut client, &["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
+            client
+        };
+        let mut first = Up::start(&words);
+        // Whichever server is master of the one shard.
+        let mut known = client();
+        if let Value::Error(moved) = call(&mut known, &["SET", "k", "v"]) {
+            let other =
+                String::from_utf8_lossy(&moved).rsplit(' ').next().and_then(|place| place.parse().ok());
+            known = Client::connect(other.expect("it says where")).expect("it serves");
+            assert_eq!(call(&mut known, &["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
+            assert_eq!(call(&mut known, &["SET", "k", "v"]), Value::Simple(b"OK".to_vec()));
+        }
+        assert!(first.signal("-TERM"), "it ends well");
+        let mut again = Up::start(&words);
+        wait_until("what was acknowledged is there", || {
+            let mut client = client();
+            call(&mut client, &["READONLY"]);
+            call(&mut client, &["GET", "k"]) == Value::Bulk(b"v".to_vec())
+        });
+        assert!(again.signal("-TERM"), "it ends well");
+    }
 }

@@ -21,7 +21,7 @@ them; their data stay, and `up` goes on from there. What stands behind -- goes t
   --port PORT        port of the first server; the others follow (7000)
   --config-port PORT port of the config server (7900)
   --dir DIR          where all lies (./tarn-cluster)
-  --edition NAME     memory, durable or capacity (memory)
+  --edition NAME     memory, durable or capacity (durable)
 
 Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
 

@@ -136,7 +136,7 @@ impl Given {
                 copies: self.copies.unwrap_or(2),
                 port: self.port.unwrap_or(7000),
                 config_port: self.config_port.unwrap_or(CONFIG_PORT),
-                edition: self.edition.clone().unwrap_or_else(|| "memory".to_owned()),
+                edition: self.edition.clone().unwrap_or_else(|| "durable".to_owned()),
             };
             let last = u32::from(layout.port) + u32::from(layout.shards) * u32::from(layout.copies) - 1;
             if last > 65_535 {
@@ -246,8 +246,10 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
         let mut server = words(&["server", "--port", &port, "--bind", "127.0.0.1", "--dir", &data]);
         server.extend(words(&["--edition", &layout.edition, "--cluster-enabled", "yes"]));
         server.extend(words(&["--cluster-config-servers", &place]));
-        if layout.edition != "memory" {
-            server.extend(words(&["--appendfsync", "always"]));
+        // All of a shard end at once with this process, and what it holds is to stay: that takes a log in the memory edition, too.
+        server.extend(words(&["--appendonly", "yes", "--appendfsync", "always"]));
+        if let Some(password) = given.password() {
+            server.extend(words(&["--masterauth", password]));
         }
         server.extend(given.directives.iter().cloned());
         parts.0.push(Part::begin(format!("the server at 127.0.0.1:{port}"), &dir(&port), &server)?);

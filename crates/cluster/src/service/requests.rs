@@ -144,7 +144,7 @@ async fn carry_out(
         "DECISION" => decision(desk, words).await,
         "CLUSTER" => cluster(desk, words, passed).await,
         "MOVE" => by_leader(desk, words, passed, Question::Asks(moves::said(words)?)).await,
-        "CONFIG-SERVER" => Box::pin(config_server(desk, session, words)).await,
+        "CONFIG-SERVER" => Box::pin(config_server(desk, session, words, passed)).await,
         _ => {
             let shown: String = String::from_utf8_lossy(&words[0]).chars().take(128).collect();
             Err(format!(
@@ -161,18 +161,14 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 fn authenticate(desk: &Desk, session: &mut Session, words: &[Vec<u8>]) -> Answer {
-    let (user, password) = match words {
-        [password] => (&b"default"[..], password),
-        [user, password] => (user.as_slice(), password),
-        _ => return Err("ERR wrong number of arguments for 'auth' command".to_owned()),
+    // There are no users: a name that servers have for each other says nothing here.
+    let ([password] | [_, password]) = words else {
+        return Err("ERR wrong number of arguments for 'auth' command".to_owned());
     };
     match &desk.settings.password {
-        None if words.len() == 1 => Err(
-            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
-                .to_owned(),
-        ),
+        // Servers say what they say to each other, whether or not it is wanted here.
         None => Ok(simple("OK")),
-        Some(own) if user == b"default" && is_same(own.as_bytes(), password) => {
+        Some(own) if is_same(own.as_bytes(), password) => {
             session.is_known = true;
             Ok(simple("OK"))
         }
@@ -350,10 +346,11 @@ async fn here(desk: &Desk, id: ServerId, ago: Duration, figures: String) -> bool
 }
 
 /// What config servers say to each other.
-async fn config_server(desk: &Rc<Desk>, session: &Session, words: &[Vec<u8>]) -> Answer {
+async fn config_server(desk: &Rc<Desk>, session: &Session, words: &[Vec<u8>], passed: Passed) -> Answer {
     let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
     match (sub.as_str(), &words[2.min(words.len())..]) {
-        ("PASSED", [name, ..]) => {
+        // Once: what is passed on is not passed on again, however often somebody says so.
+        ("PASSED", [name, ..]) if passed == Passed::No => {
             let name = upper(name);
             carry_out(desk, session, &name, &words[2..], Passed::Yes).await
         }
