@@ -28,6 +28,7 @@ mod failovers;
 mod fairness;
 mod handover;
 mod hostile;
+mod identities;
 mod idle;
 mod imports;
 mod info_fields;

@@ -3,6 +3,7 @@
 use crate::tarn;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -139,6 +140,11 @@ impl Cluster {
         let client = Client::connect(self.servers[&id].address())?;
         client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
         Ok(client)
+    }
+
+    /// Where a server's data is.
+    pub fn dir(&self, id: ServerId) -> PathBuf {
+        self.servers[&id].dir().to_owned()
     }
 
     /// Kills a server's process.

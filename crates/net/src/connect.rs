@@ -66,6 +66,16 @@ impl Outgoing {
         &self.socket
     }
 
+    /// Whether the other side has ended the connection, as far as is known without waiting; on which nothing is expected. With TLS it is not known.
+    pub fn is_over(&self) -> bool {
+        if self.session.is_some() || self.socket.set_nonblocking(true).is_err() {
+            return false;
+        }
+        let peeked = self.socket.peek(&mut [0]);
+        let is_quiet = matches!(&peeked, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.socket.set_nonblocking(false).is_err() || !is_quiet
+    }
+
     /// By which another thread may end it.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use topology::{Server, ServerId, ShardId};
+use topology::{Place, Server, ServerId, ShardId, Topology};
 use wire::{Protocol, Reply, Value};
 
 /// How often a decision is read again when somebody else changes it at the same time.
@@ -271,13 +271,23 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
         }
         [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
             Ok(revision) => match desk.wait_until_fresh().await {
-                Ok(()) => (Ok(Value::Null), Flow::Follow(revision)),
+                Ok(()) => match desk.known().seen {
+                    Some(seen) if seen.0 < revision => (Err(past(seen.0, revision)), Flow::Next),
+                    _ => (Ok(Value::Null), Flow::Follow(revision)),
+                },
                 Err(why) => (Err(cut_off(&why)), Flow::Next),
             },
             Err(line) => (Err(line), Flow::Next),
         },
         _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
     }
+}
+
+/// What is answered to who knows what the store has forgotten.
+fn past(seen: u64, revision: u64) -> String {
+    format!(
+        "PAST the store of decisions is at revision {seen}, and has forgotten revision {revision}: it was restored from a backup, and what it says is not believed"
+    )
 }
 
 /// Why there is no topology.
@@ -462,7 +472,15 @@ async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
         }
         ("SET", [shard, version, line]) => {
             let (name, version, line) = (name(shard)?, number(version)?, text(line)?.to_owned());
-            tokio::task::spawn_blocking(move || set(&*store, &name, version, &line)).await
+            let shard = ShardId(number(shard)?);
+            let known = desk.known().text;
+            let server_of = move |node: u32| {
+                let place = Some(Place { shard, node });
+                let topology = Topology::from_text(&known)?;
+                let server = topology.servers.values().find(|server| server.place == place)?;
+                Some(format!("{prefix}{}", key::server(server.id)))
+            };
+            tokio::task::spawn_blocking(move || set(&*store, &name, version, &line, server_of)).await
         }
         _ => return Err("ERR DECISION GET SHARD, or DECISION SET SHARD VERSION LINE".to_owned()),
     };
@@ -490,15 +508,20 @@ fn get(store: &dyn Store, name: &str) -> Answer {
     decided(&there(store, name)?).map(|(_, line)| line)
 }
 
-/// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows.
-fn set(store: &dyn Store, name: &str, version: u64, line: &str) -> Answer {
-    let follows = matches!(
-        Standing::from_line(line),
-        Some(Standing::Begun(decision)) if Some(decision.version.0) == version.checked_add(1)
-    );
-    if !follows {
-        return Err(format!("ERR that is no decision of version {}", version.saturating_add(1)));
-    }
+/// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows, and that who becomes master
+/// has a place in the cluster: `server_of` gives the key of a node's server.
+fn set(
+    store: &dyn Store,
+    name: &str,
+    version: u64,
+    line: &str,
+    server_of: impl Fn(u32) -> Option<String>,
+) -> Answer {
+    let next = match Standing::from_line(line) {
+        Some(Standing::Begun(decision)) if Some(decision.version.0) == version.checked_add(1) => decision,
+        _ => return Err(format!("ERR that is no decision of version {}", version.saturating_add(1))),
+    };
+    let master = next.master.node.0;
     for _ in 0..TRIES {
         let entry = there(store, name)?;
         let (now, shown) = decided(&entry)?;
@@ -506,8 +529,16 @@ fn set(store: &dyn Store, name: &str, version: u64, line: &str) -> Answer {
             return Ok(Value::Array(vec![Value::Int(0), shown]));
         }
         let put = Write::Put { key: name.to_owned(), value: line.to_owned(), lease: None };
-        let compare = Compare { key: name.to_owned(), revision: entry.revision };
-        match store.change(&Change { compares: vec![compare], writes: vec![put] }) {
+        let mut compares = vec![Compare { key: name.to_owned(), revision: entry.revision }];
+        if Standing::from_line(&entry.value).and_then(|standing| standing.master()) != Some(master) {
+            // It may be removed at the same time.
+            let server = server_of(master).map(|key| store.get(&key)).transpose();
+            match server.map_err(|Unavailable(why)| format!("UNREACHED the decision is not made: {why}"))? {
+                Some(Some(server)) => compares.push(Compare { key: server.key, revision: server.revision }),
+                _ => return Err(format!("UNREACHED node {master} has no place in the cluster")),
+            }
+        }
+        match store.change(&Change { compares, writes: vec![put] }) {
             Outcome::Done(_) => return Ok(Value::Array(vec![Value::Int(1), bulk(line)])),
             Outcome::Conflict => {}
             Outcome::Unknown(why) => {

@@ -85,6 +85,8 @@ pub enum Event {
         /// The epoch.
         epoch: Epoch,
     },
+    /// This node has no place in the shard any more.
+    Removed,
     /// A command wants this node to be master.
     Promote {
         /// At which price.
@@ -161,6 +163,8 @@ pub enum Action {
     StepDown,
     /// What is here cannot be brought in line with the master's log: begin another life, without data.
     BeginNewLife,
+    /// This node takes part no more: it follows nobody, is nobody's member, and never master.
+    Leave,
     /// The master's log lacks what this node knows to be committed, and no operator accepted that: a promise is broken somewhere. This
     /// node keeps its data and follows nobody, so that the data can be saved.
     Halt {

@@ -172,6 +172,7 @@ impl Member {
             Event::Answered { ticket, answer } => self.answered(ticket, answer, now),
             Event::Decided { epoch } => self.ask_of(epoch, now),
             Event::HandOver { to } => self.hand_over(to, now),
+            Event::Removed => self.leave(now),
             Event::Promote { loss } => self.stand(Reason::Command(loss), now),
         }
         mem::take(&mut self.actions)
@@ -377,6 +378,22 @@ impl Member {
         }
         self.state = State::Halted;
         self.actions.push(Action::Halt { cut, committed: self.committed });
+    }
+
+    /// Takes part no more: to the others it is as if this node had ended. What it has proposed may still be carried out, as if it had ended then.
+    fn leave(&mut self, now: Moment) {
+        match &self.state {
+            State::Leading(_) => self.step_down(None, now),
+            State::Following(following) => {
+                if let Some(link) = following.link() {
+                    self.part(link, now);
+                }
+            }
+            State::Halted => {}
+        }
+        (self.candidacy, self.asking) = (None, None);
+        self.state = State::Halted;
+        self.actions.push(Action::Leave);
     }
 
     /// Ends a link.

@@ -175,10 +175,10 @@ fn apply(
 fn refuse_in_shard(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
     const SETTLED: [&str; 3] = ["appendfsync", "appendonly", "min-sync-replicas"];
     let settled = changed.iter().find_map(|change| SETTLED.iter().find(|name| **name == change.name()));
-    match settled.filter(|_| server.shard.is_on()) {
+    match settled.filter(|_| server.shard.is_on() || server.clustered.is_on()) {
         None => Ok(()),
         Some(name) => {
-            let reason = "a node of a shard has it as it was when it started".to_owned();
+            let reason = "a node of a shard or a cluster has it as it was when it started".to_owned();
             Err(CannotApply { name, reason })
         }
     }

@@ -48,6 +48,12 @@ impl<'s> Asking<'s> {
         self.outgoing.socket().local_addr().map(|address| address.ip())
     }
 
+    /// Whether the other side is known to have gone, while nothing is asked.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.outgoing.is_over()
+    }
+
     /// Asks, and waits for the answer.
     ///
     /// # Errors

@@ -92,8 +92,18 @@ struct Way<'w> {
 }
 
 impl Way<'_> {
-    /// Asks; None: nobody can say what becomes of it.
+    /// Asks; None: nobody can say what becomes of it. What only reads is asked once more where a connection has failed on which others were asked
+    /// before: it may have ended long ago.
     fn ask(&mut self, request: &Request) -> Option<Answer> {
+        self.connection.take_if(|connection| connection.is_over());
+        let is_used = self.connection.is_some();
+        match self.ask_once(request) {
+            None if is_used && *request == Request::Read => self.ask_once(request),
+            answer => answer,
+        }
+    }
+
+    fn ask_once(&mut self, request: &Request) -> Option<Answer> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => match Asking::to(self.server, &self.places[self.place], PATIENCE) {

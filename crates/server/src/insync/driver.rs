@@ -10,8 +10,8 @@ use crate::server::Server;
 use crate::shard::{Letter, Shard, Standing};
 use ::log::Lsn;
 use replication::insync::{
-    Action, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message, Moment,
-    NodeId, Request, Restored, Role, Ticket, Version, Writes,
+    Action, Answer, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
+    Moment, NodeId, Request, Restored, Role, Ticket, Version, Writes,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -83,6 +83,8 @@ pub struct Driver {
     committed: u64,
     /// The newest decision that the log tells of.
     told: Version,
+    /// The newest decision that the store was told to have forgotten.
+    forgotten: Version,
     is_halted: bool,
     leaving: Option<Leaving>,
 }
@@ -130,6 +132,7 @@ impl Driver {
             durable: 0,
             committed: 0,
             told: Version(0),
+            forgotten: Version(0),
             is_halted: false,
             leaving: None,
         }
@@ -231,8 +234,27 @@ impl Driver {
     }
 
     fn happen(&mut self, event: Event) {
+        self.look_at_store(&event);
         self.step(event);
         self.go_on();
+    }
+
+    /// A store that says less than it has said before was restored from a backup. That may be told more than once, but not each time.
+    fn look_at_store(&mut self, event: &Event) {
+        let Event::Answered { answer: Answer::Current(Some(now)) | Answer::Conflict(now), .. } = event else {
+            return;
+        };
+        let Some(known) = self.member.decision().filter(|known| known.version > now.version) else { return };
+        if std::mem::replace(&mut self.forgotten, known.version) != known.version {
+            log!(
+                Warning,
+                "The store of decisions says decision {} of shard '{}', and has forgotten decision {}: it was restored from a backup. Nobody is promoted, removed or added before \
+                 this shard's nodes are started again, and then by what it says",
+                now.version.0,
+                self.shard.settings.name,
+                known.version.0
+            );
+        }
     }
 
     /// What has followed from what was done.
@@ -518,6 +540,7 @@ impl Driver {
             Action::RefuseWaitingWrites => self.server.net.gate.freeze(true),
             Action::StepDown => self.step_down(),
             Action::BeginNewLife => self.begin_new_life(),
+            Action::Leave => self.take_no_part(),
             Action::Halt { cut, committed } => self.halt(cut, committed),
         }
     }
@@ -639,6 +662,10 @@ impl Driver {
             cut.0,
             committed.0
         );
+        self.take_no_part();
+    }
+
+    fn take_no_part(&mut self) {
         self.is_halted = true;
         reign::halt(&self.server);
     }

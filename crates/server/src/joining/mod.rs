@@ -4,6 +4,9 @@
 //! master is known to the shard and to its decision only, and both are asked before anything is served ([`crate::insync`]); who has which slots is known to
 //! config servers only, so that nothing is served before one of them has said it in this run. What a config server says first is no older than the question.
 //!
+//! A server takes part in its shard when a config server has let it in, or when none of them could be asked: a directory may have been copied, and who has the
+//! same id as another that lives is not let in. Who has no place any more takes part no more.
+//!
 //! Thread rule: a thread of its own, which alone has the identity.
 
 mod identity;
@@ -39,6 +42,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The same, when all were tried in vain: they are many servers' way into the cluster.
 const RETRY_ALL: Duration = Duration::from_secs(1);
 
+/// How answers begin by which a config server lets a server in no more, or not as long as another lives.
+const REFUSALS: [&str; 3] = ["REMOVED", "DUPLICATE", "WRONGCLUSTER"];
+
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
 
@@ -54,6 +60,8 @@ const TOPOLOGY_BYTES_MAX: u64 = 64 << 20;
 /// One sentence for the operator: the directives make no sense, or it is not known who this server is.
 pub fn begin(server: &Arc<Server>) -> io::Result<()> {
     let config_servers = config_servers(server)?;
+    // Before it is given a place that it cannot take.
+    insync::look_at_log(server)?;
     let identity = Identity::open(&server.engine.dir())?;
     if let Some(part) = server.clustered.get() {
         part.introduce(identity.id);
@@ -64,8 +72,16 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
     let server = server.clone();
     std::thread::Builder::new().name("cluster".to_owned()).spawn(move || {
         let troubles = vec![String::new(); config_servers.len()];
-        let mut joining =
-            Joining { server: &server, config_servers, identity, troubles, in_vain: 0, is_removed: false };
+        let mut joining = Joining {
+            server: &server,
+            config_servers,
+            identity,
+            troubles,
+            in_vain: 0,
+            is_removed: false,
+            is_refused: false,
+            may_enter: false,
+        };
         joining.remember();
         joining.run();
     })?;
@@ -136,6 +152,10 @@ struct Joining<'j> {
     in_vain: usize,
     /// Whether it was told that this server has lost its place.
     is_removed: bool,
+    /// Whether a config server has refused this server since one has let it in.
+    is_refused: bool,
+    /// Whether it may take part in its shard.
+    may_enter: bool,
 }
 
 impl Joining<'_> {
@@ -147,6 +167,10 @@ impl Joining<'_> {
                 self.note(next, &error.to_string());
             }
             next = (next + 1) % self.config_servers.len();
+            if self.in_vain >= self.config_servers.len() && !self.is_refused {
+                self.may_enter = true;
+                self.enter_late(next);
+            }
             if !self.server.engine.is_ending() {
                 let were_all = self.in_vain >= self.config_servers.len();
                 std::thread::sleep(if were_all { RETRY_ALL } else { RETRY });
@@ -176,7 +200,11 @@ impl Joining<'_> {
         let server = self.server;
         let address = &self.config_servers[which].clone();
         let mut topologies = Asking::to(server, address, PATIENCE)?;
-        self.introduce(&mut topologies)?;
+        if let Err(error) = self.introduce(&mut topologies) {
+            self.note_refusal(&error.to_string());
+            return Err(error);
+        }
+        (self.is_refused, self.may_enter) = (false, true);
         let mut figures = Asking::to(server, address, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
         let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
@@ -190,9 +218,40 @@ impl Joining<'_> {
             }
             self.in_vain = 0;
             ownership::confirm(server);
+            self.enter_late(which);
             let id = self.identity.id.to_string();
             figures.ask(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
             told = topologies.receive()?;
+        }
+    }
+
+    /// Takes the place that is known, if that could not be done when it was told.
+    fn enter_late(&mut self, which: usize) {
+        let told = self.server.clustered.get().and_then(|part| part.told());
+        let Some(told) = told.filter(|_| self.server.shard.get().is_none()) else { return };
+        let place = told.servers.get(&self.identity.id).and_then(|own| own.place);
+        if let Err(error) = self.take_place(&told, place) {
+            self.note(which, &error.to_string());
+        }
+    }
+
+    fn note_refusal(&mut self, answer: &str) {
+        self.is_refused |= REFUSALS.iter().any(|refusal| answer.starts_with(refusal));
+        if answer.starts_with("REMOVED") {
+            self.leave();
+        }
+    }
+
+    /// This server has no place any more.
+    fn leave(&mut self) {
+        if let Some(shard) = self.server.shard.get()
+            && !std::mem::replace(&mut self.is_removed, true)
+        {
+            log!(
+                Warning,
+                "This server has no place in the cluster any more; to have another, it starts with an empty directory"
+            );
+            shard.happened(Event::Removed);
         }
     }
 
@@ -282,14 +341,12 @@ impl Joining<'_> {
 
     fn take_place(&mut self, topology: &Topology, place: Option<Place>) -> io::Result<()> {
         let Some(place) = place else {
-            if self.server.shard.is_on() && !std::mem::replace(&mut self.is_removed, true) {
-                log!(
-                    Warning,
-                    "This server has no place in the cluster any more; to have another, it starts with an empty directory"
-                );
-            }
+            self.leave();
             return Ok(());
         };
+        if !self.may_enter {
+            return Ok(());
+        }
         let nodes = nodes(topology, place, self.server.engine.config.tls_replication());
         if self.server.shard.get().is_none() {
             let settings = self.settings(topology, place, nodes.clone());

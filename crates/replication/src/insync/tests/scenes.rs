@@ -151,6 +151,37 @@ fn a_master_that_hands_over_is_waited_for_by_nobody() {
     assert_eq!((world.master(), world.violation.clone()), (Some(0), None));
 }
 
+#[test]
+fn who_has_no_place_any_more_takes_no_part() {
+    let by_themselves = |plan: &mut Plan| plan.options.failover = Some(plan.options.lease);
+    // A member: the others go on as if it had ended, and it does not come back.
+    let mut world = shard(3, by_themselves);
+    world.remove(2);
+    assert!(answered(&mut world, 10).0 > 100);
+    assert_eq!(members(&world), 2);
+    world.hand_over();
+    world.run(world.now + 5 * SECOND);
+    assert_ne!(world.master(), Some(2));
+    assert_eq!(
+        (world.nodes[2].member.as_ref().unwrap().role(), world.violation.clone()),
+        (Role::Nobody, None)
+    );
+
+    // The master: another takes its place, with all that was acknowledged.
+    let mut world = shard(3, by_themselves);
+    world.remove(0);
+    answered(&mut world, 10);
+    assert!(matches!(world.master(), Some(1 | 2)) && members(&world) == 2);
+
+    // One that stands just then.
+    let mut world = shard(3, by_themselves);
+    world.stop(0, true);
+    world.promote(1, Loss::Refused);
+    world.remove(1);
+    answered(&mut world, 10);
+    assert_eq!((world.master(), members(&world)), (Some(2), 1));
+}
+
 // ---- One member alone. ----
 
 const fn id(node: u32) -> MemberId {

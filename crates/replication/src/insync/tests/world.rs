@@ -480,6 +480,8 @@ impl World {
                 self.begin_life(node);
                 self.soon(1_000, Happening::Starts(node));
             }
+            // To the others it is one that has ended; the test has told it so.
+            Action::Leave => {}
             Action::Halt { cut, committed } => {
                 self.nodes[node].halted = true;
                 self.fail(format!("{node} halts: the logs part at {cut}, {committed} is committed"));

@@ -83,6 +83,12 @@ impl World {
         self.arrive(end, Arrival::Event(Event::Promote { loss }));
     }
 
+    /// A node has no place in the shard any more.
+    pub fn remove(&mut self, node: usize) {
+        let end = self.end(node);
+        self.arrive(end, Arrival::Event(Event::Removed));
+    }
+
     /// The master hands over, if it is at rest.
     pub fn hand_over(&mut self) {
         if let Some(master) = self.master() {
