@@ -116,3 +116,22 @@ fn a_server_whose_log_is_not_synced_with_each_write_is_given_no_place() {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(!output.status.success() && said.contains("its log wants `appendfsync always`"), "{said}");
 }
+
+#[test]
+fn an_operator_is_told_when_nobody_has_what_was_acknowledged() {
+    let mut cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    let all: Vec<ServerId> = cluster.topology().expect("it is there").servers.keys().copied().collect();
+    let status = |cluster: &Cluster| match cluster.ask_config(&["CLUSTER", "STATUS"]) {
+        Some(Value::Bulk(table)) => String::from_utf8_lossy(&table).into_owned(),
+        other => panic!("{other:?} is no table"),
+    };
+    assert!(status(&cluster).contains("serves all keys"), "{}", status(&cluster));
+    // What they held was in memory.
+    all.iter().for_each(|id| cluster.kill(*id));
+    all.iter().for_each(|id| cluster.restart(*id));
+    wait_until("it is told", || {
+        status(&cluster).contains("NO SERVER THAT LIVES HOLDS WHAT WAS ACKNOWLEDGED")
+    });
+    let shown = status(&cluster);
+    assert!(shown.contains("DOES NOT SERVE ALL KEYS") && !shown.contains("  master"), "{shown}");
+}

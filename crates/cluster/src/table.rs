@@ -40,6 +40,12 @@ pub fn of(status: &Value) -> String {
         let ranges = shard["slots"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ranges: Vec<String> = ranges.iter().map(|range| format!("{}-{}", range[0], range[1])).collect();
         let begun = if shard["has_begun"].as_bool() == Some(true) { "" } else { "  has not begun" };
+        let begun = match shard["is_bereft"].as_bool() {
+            Some(true) => {
+                "  NO SERVER THAT LIVES HOLDS WHAT WAS ACKNOWLEDGED: start one that does, or accept the loss (INSYNC PROMOTE ACCEPT-LOSS)"
+            }
+            _ => begun,
+        };
         let (number, epoch, count) = (&shard["shard"], &shard["epoch"], &shard["slot_count"]);
         let _ = writeln!(shown, "shard {number}  epoch {epoch}  {count} slots  {}{begun}", ranges.join(" "));
     }
@@ -89,6 +95,8 @@ fn row(shard: &str, server: &Value, end: Option<u64>) -> [String; 9] {
             Some(ms) => format!("SILENT for {} s", ms / 1000),
             None => "NOT HEARD OF".to_owned(),
         }
+    } else if flag("is_master") && server["figures"]["serves"].as_u64() == Some(0) {
+        "master, serves nothing".to_owned()
     } else if flag("is_master") {
         "master".to_owned()
     } else if flag("is_member") {

@@ -5,7 +5,7 @@ use super::view::{Standing, View};
 use super::{Control, SILENT};
 use replication::insync::Moment;
 use serde_json::{Value, json};
-use topology::{Move, Server, ServerId, Stage};
+use topology::{Move, Server, ServerId, ShardId, Stage};
 
 impl Control {
     /// How all stands, as this config server knows it.
@@ -21,9 +21,11 @@ impl Control {
                 let placed = view.placed_in(*id);
                 let servers = placed.iter().map(|(node, server)| {
                     let mut shown = self.server(server, now);
+                    // Another life is other data, whatever its number.
+                    let is_same = self.has_life_of(server, standing);
                     shown["node"] = json!(node);
-                    shown["is_master"] = json!(standing.master() == Some(*node));
-                    shown["is_member"] = json!(standing.members().contains(node));
+                    shown["is_master"] = json!(standing.master() == Some(*node) && is_same);
+                    shown["is_member"] = json!(standing.members().contains(node) && is_same);
                     shown
                 });
                 let epoch = match standing {
@@ -35,6 +37,7 @@ impl Control {
                     "shard": id.0,
                     "epoch": epoch,
                     "has_begun": matches!(standing, Standing::Begun(_)),
+                    "is_bereft": self.is_bereft(*id, standing, view, now),
                     "slots": slots.collect::<Vec<_>>(),
                     "slot_count": view.slots.count_of(*id),
                     "servers": servers.collect::<Vec<_>>(),
@@ -63,15 +66,39 @@ impl Control {
     #[must_use]
     pub fn serves(&self, now: Moment) -> bool {
         let Some(view) = self.view() else { return false };
-        let is_well = |(id, standing): (&topology::ShardId, &Standing)| {
+        let is_well = |(id, standing): (&ShardId, &Standing)| {
             let placed = view.placed_in(*id);
             let master = standing.master().and_then(|node| placed.get(&node).copied());
             master.is_some_and(|server| {
-                let said = self.heard().get(&server.id).and_then(|heard| figure(&heard.figures, "role"));
-                self.lives(server.id, now) && said == Some("master")
+                let said = |name| self.figure_of(server, name);
+                self.lives(server.id, now) && said("role") == Some("master") && said("serves") != Some("0")
             })
         };
         view.slots.count() == wire::SLOTS && view.shards.iter().all(is_well)
+    }
+
+    fn figure_of(&self, server: &Server, name: &str) -> Option<&str> {
+        self.heard().get(&server.id).and_then(|heard| figure(&heard.figures, name))
+    }
+
+    /// Whether a server's data is what its shard's decision names, if it is named, as far as it has said.
+    fn has_life_of(&self, server: &Server, standing: &Standing) -> bool {
+        let Standing::Begun(decision) = standing else { return true };
+        let node = server.place.map(|place| place.node);
+        let named = decision.members.iter().find(|member| Some(member.node.0) == node);
+        let life = self.figure_of(server, "life").and_then(|life| life.parse::<u64>().ok());
+        named.zip(life).is_none_or(|(named, life)| named.life.0 == life)
+    }
+
+    /// Whether a shard has servers that live, and none of them holds what was acknowledged.
+    fn is_bereft(&self, id: ShardId, standing: &Standing, view: &View, now: Moment) -> bool {
+        let members = standing.members();
+        let placed = view.placed_in(id);
+        let mut living = placed.iter().filter(|(_, server)| self.lives(server.id, now)).peekable();
+        let has_begun = matches!(standing, Standing::Begun(_));
+        has_begun
+            && living.peek().is_some()
+            && living.all(|(node, server)| !members.contains(node) || !self.has_life_of(server, standing))
     }
 
     fn server(&self, server: &Server, now: Moment) -> Value {

@@ -415,6 +415,8 @@ fn figures_of(server: &Server) -> String {
     let version = standing.as_ref().and_then(|standing| standing.decision.as_ref());
     let version = version.map_or(0, |Decision { version, .. }| version.0);
     let offset = standing.as_ref().map_or(0, |standing| standing.end.0);
+    let life = standing.as_ref().map_or(0, |standing| standing.id.life.0);
+    let serves = u8::from(server.clustered.get().is_some_and(|part| part.view().leads));
     let keyspace = &server.engine.keyspace;
     let batch = keyspace.enter(server.engine.moving_guest());
     let databases = || (0..keyspace.databases()).map(DbIndex);
@@ -422,7 +424,7 @@ fn figures_of(server: &Server) -> String {
     let hidden: u64 = databases().map(|db| batch.hidden(db).0).sum();
     drop(batch);
     format!(
-        "run={} role={role} epoch={epoch} decision={version} offset={offset} keys={keys} hidden={hidden} bytes={} clients={} ops={}",
+        "run={} role={role} serves={serves} life={life} epoch={epoch} decision={version} offset={offset} keys={keys} hidden={hidden} bytes={} clients={} ops={}",
         server.run_id,
         sys::memory::used_bytes(),
         server.net.clients.count(),
