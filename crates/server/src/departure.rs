@@ -6,8 +6,7 @@
 use crate::blocked::Waiter;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
-use sys::UnixMs;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// What an end was asked for with.
@@ -28,7 +27,7 @@ pub struct Underway {
     /// What was asked for.
     pub wish: Wish,
     /// Until when replicas are waited for.
-    pub until: UnixMs,
+    pub until: Instant,
     /// Clients that have asked for it.
     waiters: Vec<Arc<Waiter>>,
 }
@@ -55,13 +54,14 @@ impl Departure {
     }
 
     /// For how much longer replicas are waited for; None: no end is under way.
-    pub fn left_ms(&self, now: UnixMs) -> Option<u64> {
+    pub fn left_ms(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.underway.as_ref().map(|underway| underway.until.0.saturating_sub(now.0))
+        let left = state.underway.as_ref()?.until.saturating_duration_since(Instant::now());
+        u64::try_from(left.as_millis()).ok()
     }
 
     /// Begins one, and tells the main thread.
-    pub fn begin(&self, wish: Wish, until: UnixMs) {
+    pub fn begin(&self, wish: Wish, until: Instant) {
         let mut state = self.state.lock();
         state.number += 1;
         state.underway = Some(Underway { wish, until, waiters: Vec::new() });
@@ -75,7 +75,7 @@ impl Departure {
     }
 
     /// The one that is under way, by number; None: there is none.
-    pub fn underway(&self) -> Option<(u64, Wish, UnixMs)> {
+    pub fn underway(&self) -> Option<(u64, Wish, Instant)> {
         let state = self.state.lock();
         state.underway.as_ref().map(|underway| (state.number, underway.wish, underway.until))
     }

@@ -133,13 +133,12 @@ pub fn ask(server: &Server, wish: Wish) -> bool {
         return true;
     }
     log!(Warning, "User requested shutdown...");
-    let (engine, timeout_s) = (&server.engine, server.engine.config.shutdown_timeout_s());
+    let timeout_s = server.engine.config.shutdown_timeout_s();
     let can_hand_over = can_hand_over(server);
     if wish.now || timeout_s == 0 || !can_hand_over && lagging(server).is_empty() {
         return false;
     }
-    let now = engine.clock.now();
-    server.departure.begin(wish, UnixMs(now.0 + u64::from(timeout_s) * 1000));
+    server.departure.begin(wish, Instant::now() + Duration::from_secs(timeout_s.into()));
     if can_hand_over {
         log!(Notice, "Handing over to another member of the shard before shutting down.");
     } else {
@@ -161,8 +160,8 @@ fn can_hand_over(server: &Server) -> bool {
 }
 
 /// Has another member be master, if that can be done until then, and clients be told. Whether it is.
-fn hand_over(server: &Server, number: u64, until: UnixMs) -> bool {
-    let goes_on = || server.departure.is_underway(number) && server.engine.clock.now() < until;
+fn hand_over(server: &Server, number: u64, until: Instant) -> bool {
+    let goes_on = || server.departure.is_underway(number) && Instant::now() < until;
     while goes_on() && can_hand_over(server) {
         let asked_at = Instant::now();
         if let Some(shard) = server.shard.get() {
@@ -267,7 +266,7 @@ pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
 }
 
 /// Waits until all replicas have what was written, or the time is up, or the end is given up.
-fn wait_for_replicas(server: &Server, number: u64, until: UnixMs) {
+fn wait_for_replicas(server: &Server, number: u64, until: Instant) {
     let engine = &server.engine;
     // What was let in before the pause has taken effect behind this, but for what is slow.
     let is_slow = || engine.keyspace.has_any_slow_holder();
@@ -276,7 +275,7 @@ fn wait_for_replicas(server: &Server, number: u64, until: UnixMs) {
     {
         batch.release();
     }
-    while server.departure.is_underway(number) && engine.clock.now() < until && !lagging(server).is_empty() {
+    while server.departure.is_underway(number) && Instant::now() < until && !lagging(server).is_empty() {
         server.departure.rest(number, LOOK_AGAIN);
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("worker_moves", &server.net.placement.moves()),
         ("io_threads_active", &0),
     ]);
-    if let Some(left_ms) = server.departure.left_ms(context.now) {
+    if let Some(left_ms) = server.departure.left_ms() {
         page.line("shutdown_in_milliseconds", left_ms);
     }
     for (number, (speech, address)) in server.net.doors.addresses().into_iter().enumerate() {
