@@ -554,3 +554,56 @@ fn keys_of_a_slot_are_counted_and_listed() {
     assert_eq!(peer.ask("SELECT 1"), "OK");
     assert_eq!(peer.ask("CLUSTER COUNTKEYSINSLOT 3300"), "0");
 }
+
+/// As Valkey 8.0.1 answers.
+#[test]
+fn slots_are_told_by_how_many_keys_they_have() {
+    let node = Node::master("");
+    let mut peer = node.connect();
+    ["SET b 1", "SET {b}x 1", "SET c 1", "SELECT 1", "SET b 1"].iter().for_each(|line| drop(peer.ask(line)));
+    let mut told = |words: &str| {
+        peer.send(&[&format!("CLUSTER SLOT-STATS {words}")]);
+        let Some(Value::Array(slots)) = peer.reply() else { panic!("{words}: it lists slots") };
+        let of_slot = |slot: Value| match slot {
+            Value::Array(pair) => match pair.as_slice() {
+                [Value::Int(slot), Value::Array(figures)] => match figures.as_slice() {
+                    [Value::Bulk(name), Value::Int(keys)] if name == b"key-count" => (*slot, *keys),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        slots.into_iter().map(of_slot).collect::<Vec<_>>()
+    };
+    assert_eq!(told("SLOTSRANGE 3299 3301"), [(3299, 0), (3300, 3), (3301, 0)]);
+    assert_eq!(told("orderby KEY-COUNT limit 3"), [(3300, 3), (7365, 1), (0, 0)]);
+    assert_eq!(told("ORDERBY key-count ASC LIMIT 2"), [(0, 0), (1, 0)]);
+    // Slots of other shards are left out.
+    assert_eq!(told("SLOTSRANGE 12182 12182"), []);
+    let unknown = "ERR unknown subcommand or wrong number of arguments for 'slot-stats'. Try CLUSTER HELP.";
+    let limit = "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).";
+    expect(
+        &mut peer,
+        &[
+            ("CLUSTER SLOT-STATS SLOTSRANGE 0", unknown),
+            ("CLUSTER SLOT-STATS SLOTSRANGE 0 1 2", unknown),
+            ("CLUSTER SLOT-STATS NOSUCH 1 2", unknown),
+            (
+                "CLUSTER SLOT-STATS SLOTSRANGE 5 2",
+                "ERR Start slot number 5 is greater than end slot number 2",
+            ),
+            ("CLUSTER SLOT-STATS SLOTSRANGE 0 16384", "ERR Invalid or out of range slot"),
+            ("CLUSTER SLOT-STATS SLOTSRANGE a 1", "ERR Invalid or out of range slot"),
+            ("CLUSTER SLOT-STATS ORDERBY cpu-usec LIMIT 2", "ERR Unrecognized sort metric for ORDERBY."),
+            ("CLUSTER SLOT-STATS ORDERBY key-count LIMIT 0", limit),
+            ("CLUSTER SLOT-STATS ORDERBY key-count LIMIT x", limit),
+            ("CLUSTER SLOT-STATS ORDERBY key-count LIMIT", "ERR syntax error"),
+            ("CLUSTER SLOT-STATS ORDERBY key-count foo", "ERR syntax error"),
+            (
+                "CLUSTER SLOT-STATS ORDERBY key-count ASC DESC",
+                "ERR Multiple filters of the same type are disallowed.",
+            ),
+        ],
+    );
+}

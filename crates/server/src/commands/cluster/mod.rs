@@ -7,6 +7,7 @@
 
 mod forward;
 mod setslot;
+mod slot_stats;
 mod telling;
 
 use super::{HELP_FLAGS, row, unknown_subcommand};
@@ -190,6 +191,14 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("node-id")
         .summary("Lists the replicas of a master.")
         .tips(VARIES),
+    sub("cluster|slot-stats", -4, SHOWS.union(Flags::LOADING), slot_stats::slot_stats)
+        .since("8.0.0")
+        .complexity(
+            "O(N) where N is the total number of slots based on arguments. O(N*log(N)) with ORDERBY subcommand.",
+        )
+        .syntax("<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [ASC | DESC]>")
+        .summary("Counts the keys of the node's slots, in their order or by how many these are.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards"]),
     sub("cluster|slots", 2, SHOWS, telling::slots)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of nodes")

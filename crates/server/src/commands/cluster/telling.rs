@@ -226,6 +226,8 @@ const LINES: &[&str] = &[
     "    The lines of a master's replicas.",
     "SHARDS",
     "    The shards, each with its slots and its nodes.",
+    "SLOT-STATS SLOTSRANGE <start-slot> <end-slot> | ORDERBY key-count [LIMIT <limit>] [ASC | DESC]",
+    "    How many keys are in slots of the node's shard.",
     "SLOTS",
     "    The ranges of slots, each with its master and its replicas.",
     "FAILOVER [FORCE | TAKEOVER], FORGET <node-id>, REPLICATE <node-id>",
