@@ -806,6 +806,47 @@ fn replicas_that_do_not_read_their_copies_hold_up_nobody_else() {
     }
 }
 
+/// Reads where the stream goes on behind a copy that goes by way of a file, and how long that is.
+fn read_beginning(master: &Server, replica: &Client) -> (u64, usize) {
+    let mut read = Vec::new();
+    // One by one, so that nothing of what follows is lost.
+    let line = |read: &mut Vec<u8>, begin: u8| {
+        loop {
+            let mut byte = [0];
+            assert_eq!(replica.stream().read(&mut byte).unwrap(), 1, "{}", master.last_lines());
+            read.push(byte[0]);
+            if byte == *b"\n" {
+                let line = String::from_utf8(std::mem::take(read)).unwrap();
+                // Empty ones say that the link is alive.
+                if line.as_bytes()[0] == begin {
+                    return line.trim_end().to_owned();
+                }
+            }
+        }
+    };
+    let resync = line(&mut read, b'+');
+    let offset = resync.rsplit(' ').next().unwrap().parse().unwrap();
+    (offset, line(&mut read, b'$')[1..].parse().unwrap())
+}
+
+#[test]
+fn who_comes_when_another_has_its_copy_is_not_told_what_was_written_before() {
+    let master = master("memory", &["--repl-diskless-sync", "no"]);
+    let mut client = master.connect().unwrap();
+    fill(&mut client);
+    // It has its copy until the end, of which it reads no more.
+    let silent = shake_hands(&master);
+    let (first, _) = read_beginning(&master, &silent);
+    let reading = shake_hands(&master);
+    let (second, bytes) = read_beginning(&master, &reading);
+    assert_eq!(first, second, "a copy that is new goes to both");
+    std::io::copy(&mut reading.stream().take(bytes as u64), &mut std::io::sink()).unwrap();
+    call(&mut client, &["SET", "a", "1"]);
+    let written = info(&mut client, "master_repl_offset");
+    let (third, _) = read_beginning(&master, &shake_hands(&master));
+    assert!(third >= written, "{third}, of {written}");
+}
+
 fn read_a_byte(client: &Client) {
     // It may have been closed.
     let _ = client.stream().read(&mut [0]);

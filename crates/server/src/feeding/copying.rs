@@ -3,7 +3,7 @@
 //! No replica waits for what another one reads. One that comes alone is sent its copy while that is made, if it knows the end of one whose
 //! length it is not told: so no disk is needed. All others get copies by way of files ([`crate::replicas::copies`]): a copy is made at the
 //! pace of the disk, for all who want the same, and is sent to each at its own pace. Who comes later gets one that is there, if that is new
-//! or there are as many as may be.
+//! and nobody has all of it yet, or there are as many as may be.
 //!
 //! Invariants:
 //! 1. At most two copies are made at a time: one that is sent meanwhile, and one in a file.
@@ -31,7 +31,8 @@ use value::stream::Reads;
 /// Copies in files at a time.
 const COPIES_MAX: usize = 2;
 
-/// So long after its beginning a copy goes to who comes: longer, and much of the stream would have to be sent behind it.
+/// So long after its beginning a copy that nobody has read to its end goes to who comes: longer, and much of the stream would have to be sent
+/// behind it.
 const NEW_FOR: Duration = Duration::from_secs(60);
 
 /// What is done for somebody who waits.
@@ -120,8 +121,11 @@ impl Looking<'_> {
         let copies: Vec<Arc<Copy>> = state.copies.iter().filter_map(Weak::upgrade).collect();
         let is_any_left = copies.len() < COPIES_MAX;
         let fits = copies.iter().rev().find(|copy| copy.wanted == wanted && self.is_of_use(copy));
+        // Who comes when another has read one to its end finds one that begins then, as in a Redis: what was written before is not told again.
+        let is_new =
+            |copy: &Copy| copy.is_underway() || copy.is_on_its_way() && copy.began.elapsed() < NEW_FOR;
         if let Some(copy) = fits
-            && (!is_any_left || copy.is_underway() || copy.began.elapsed() < NEW_FOR)
+            && (!is_any_left || is_new(copy))
         {
             return Some(Step::Send(replica.clone(), copy.clone()));
         }

@@ -97,7 +97,7 @@ impl Sending<'_> {
         let made = copy.wait(replica)?;
         replica.set_stage(Stage::Copies);
         behind::wait_until_sendable(server, made.until)?;
-        self.spool(&made.spool)?;
+        self.spool(copy, &made.spool)?;
         let (beginning, stamps) = (&copy.beginning, &made.stamps);
         let behind = Behind { beginning, stamps, from: copy.from, until: made.until, by_mark: false };
         self.go_on(&behind).inspect_err(|error| match error.kind() {
@@ -121,7 +121,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    fn spool(&self, spool: &Spool) -> io::Result<()> {
+    fn spool(&self, copy: &Copy, spool: &Spool) -> io::Result<()> {
         let (server, replica) = (self.server, self.replica);
         replica.take_blanks(false);
         let patience = behind::patience(server);
@@ -130,6 +130,9 @@ impl Sending<'_> {
         while at < spool.bytes() {
             let piece = spool.read(at)?;
             at += piece.len() as u64;
+            if at == spool.bytes() {
+                copy.note_taken();
+            }
             replica.send(piece, patience)?;
         }
         Ok(())

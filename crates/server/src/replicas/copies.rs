@@ -38,6 +38,8 @@ pub struct Copy {
     receivers: Mutex<Vec<Weak<Replica>>>,
     /// Nobody else is to get it.
     is_spoilt: AtomicBool,
+    /// One of those that get it has all of it, or is about to.
+    was_taken: AtomicBool,
 }
 
 enum Making {
@@ -69,6 +71,7 @@ impl Copy {
             changed: Condvar::new(),
             receivers: Mutex::new(Vec::new()),
             is_spoilt: AtomicBool::new(false),
+            was_taken: AtomicBool::new(false),
         }
     }
 
@@ -115,6 +118,16 @@ impl Copy {
     /// Whether that has been said.
     pub fn is_spoilt(&self) -> bool {
         self.is_spoilt.load(Ordering::Acquire)
+    }
+
+    /// The last of it goes to one of those that get it.
+    pub fn note_taken(&self) {
+        self.was_taken.store(true, Ordering::Release);
+    }
+
+    /// Whether it is still on its way to all that get it.
+    pub fn is_on_its_way(&self) -> bool {
+        !self.was_taken.load(Ordering::Acquire)
     }
 
     /// A replica gets it.
