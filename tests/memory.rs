@@ -2,6 +2,7 @@
 //! refused, without one the writes that need memory are, and nothing else is.
 
 use crate::{info, tarn};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::ask::wait_until;
@@ -77,6 +78,37 @@ fn what_waits_for_the_log_evicts_no_key() {
         client.pipeline(&requests).unwrap();
     }
     assert_eq!(info(&mut client, "evicted_keys"), 0);
+}
+
+#[test]
+fn what_is_used_and_what_of_it_counts_are_of_one_moment() {
+    // Its blocks come and go with each of these writes, and each is longer than the slack.
+    const SLACK_BYTES: u64 = 200 << 10;
+    let own = ["--edition", "memory", "--appendonly", "yes", "--maxmemory", "64mb"];
+    let server = Server::start(tarn(), &own).unwrap();
+    let (mut client, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+    let is_over = AtomicBool::new(false);
+    let mut counted = || {
+        let section = testkit::ask::ask(&mut other, &["INFO", "memory"]);
+        let of = |name: &str| -> u64 {
+            let line = section.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.parse().unwrap()
+        };
+        of("used_memory:") - of("mem_not_counted_for_evict:")
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                client.call(&["SET", "a", "1"]).unwrap();
+            }
+        });
+        let all: Vec<u64> = (0..3000).map(|_| counted()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        // What is there from some moment on is no matter.
+        let is_alone = |three: &&[u64]| [0, 2].iter().all(|at| three[1].abs_diff(three[*at]) > SLACK_BYTES);
+        let alone: Vec<&[u64]> = all.windows(3).filter(is_alone).collect();
+        assert!(alone.is_empty(), "{alone:?}");
+    });
 }
 
 #[test]

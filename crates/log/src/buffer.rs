@@ -26,8 +26,8 @@ pub(crate) struct Buffer {
     appended: AtomicU64,
     /// Memory of the blocks that hold records which are not durable, bytes.
     held_bytes: AtomicUsize,
-    /// What all blocks beyond the lasting ones really take, empty ones among them, bytes. Written under the lock.
-    passing_bytes: AtomicUsize,
+    /// What all blocks beyond the lasting ones really take, empty ones among them, bytes. Held while one of them comes or goes.
+    passing_bytes: Mutex<usize>,
     /// What it may be at most, and what it may be now.
     held_bytes_limit: usize,
     held_bytes_max: AtomicUsize,
@@ -59,7 +59,7 @@ impl Buffer {
             }),
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
-            passing_bytes: AtomicUsize::new(0),
+            passing_bytes: Mutex::new(0),
             held_bytes_limit: held_bytes_max,
             held_bytes_max: AtomicUsize::new(held_bytes_max),
             block_bytes,
@@ -224,8 +224,9 @@ impl Buffer {
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
         let mut block = filling.free.pop().unwrap_or_else(|| {
+            let mut passing_bytes = self.passing_bytes.lock();
             let block = Unwritten::new(self.block_bytes);
-            self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
+            *passing_bytes += block.allocated_bytes();
             block
         });
         filling.unused = filling.unused.min(filling.free.len());
@@ -267,10 +268,13 @@ impl Buffer {
     fn free_beyond(&self, mut filling: MutexGuard<'_, Filling>, blocks: usize) {
         let kept = blocks.max(LASTING_BLOCKS - 1).min(filling.free.len());
         let freed = filling.free.split_off(kept);
-        let freed_bytes: usize = freed.iter().map(Unwritten::allocated_bytes).sum();
-        self.passing_bytes.fetch_sub(freed_bytes, Ordering::Relaxed);
         filling.unused = filling.unused.min(kept);
         drop(filling);
+        if !freed.is_empty() {
+            let mut passing_bytes = self.passing_bytes.lock();
+            *passing_bytes -= freed.iter().map(Unwritten::allocated_bytes).sum::<usize>();
+            drop(freed);
+        }
     }
 
     /// The next record selects its database, whichever is selected: somebody begins to read there. Gives the end of the last record.
@@ -293,7 +297,13 @@ impl Buffer {
 
     /// What all blocks beyond the lasting ones take, as the allocator counts it, bytes.
     pub fn passing_bytes(&self) -> usize {
-        self.passing_bytes.load(Ordering::Relaxed)
+        *self.passing_bytes.lock()
+    }
+
+    /// The same, and what `read` gives while none of them comes or goes.
+    pub fn passing_beside<T>(&self, read: impl FnOnce() -> T) -> (usize, T) {
+        let passing_bytes = self.passing_bytes.lock();
+        (*passing_bytes, read())
     }
 
     /// Whether no more should be appended for now.

@@ -256,9 +256,9 @@ impl Log {
     }
 
     /// Memory of the blocks that come and go with what waits for the disk, as the allocator counts it, bytes: none a while after
-    /// nothing waits.
-    pub fn passing_bytes(&self) -> usize {
-        self.shared.buffer.passing_bytes()
+    /// nothing waits. And what `read` gives while none of them comes or goes.
+    pub fn passing_beside<T>(&self, read: impl FnOnce() -> T) -> (usize, T) {
+        self.shared.buffer.passing_beside(read)
     }
 
     /// Frees those of them that nobody has needed since this was last called: memory is short, or time has passed.

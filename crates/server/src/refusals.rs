@@ -89,18 +89,33 @@ pub fn is_memory_full(engine: &Engine, feeding: &Feeding) -> bool {
 
 /// What counts for the ceiling of all that is used.
 pub fn counted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
-    sys::memory::used_bytes().saturating_sub(uncounted_bytes(engine, feeding))
+    let Used { all, uncounted } = used_bytes(engine, feeding);
+    all.saturating_sub(uncounted)
 }
 
-/// What is used and does not count for the ceiling: what waits for the log's disk or did so a moment ago, or is kept for replicas that are behind. It goes by
-/// itself, and is bounded by itself (see `durability::limit_buffer`, `client-output-buffer-limit`); each key that were evicted for it would
-/// only add to it. Where there is a store, the ceiling is one of everything.
-pub fn uncounted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
-    if engine.residency.store().is_some() {
-        return 0;
-    }
-    let log = engine.durability.log().map_or(0, |log| log.passing_bytes());
-    (log + feeding.beyond_backlog(engine.config.repl_backlog_size())) as u64
+/// Memory in use, bytes.
+pub struct Used {
+    /// All that the program has allocated.
+    pub all: u64,
+    /// What of that does not count for the ceiling: what waits for the log's disk or did so a moment ago, or is kept for replicas that are
+    /// behind. It goes by itself, and is bounded by itself (see `durability::limit_buffer`, `client-output-buffer-limit`); each key that were
+    /// evicted for it would only add to it. Where there is a store, the ceiling is one of everything.
+    pub uncounted: u64,
+}
+
+/// Looks at both at once: the log's blocks come and go many times a second, and one that is in one of them only is more than a small limit
+/// leaves room for.
+pub fn used_bytes(engine: &Engine, feeding: &Feeding) -> Used {
+    let log = engine.durability.log();
+    let (passing, all) = match log {
+        Some(log) => log.passing_beside(sys::memory::used_bytes),
+        None => (0, sys::memory::used_bytes()),
+    };
+    let uncounted = match engine.residency.store() {
+        Some(_) => 0,
+        None => (passing + feeding.beyond_backlog(engine.config.repl_backlog_size())) as u64,
+    };
+    Used { all, uncounted }
 }
 
 /// Bytes that commands of one transaction or script may write. They are held in memory until its end, besides the data, and once

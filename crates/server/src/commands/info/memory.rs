@@ -2,7 +2,7 @@
 
 use super::{Page, human_bytes, ratio};
 use crate::dispatch::Context;
-use crate::refusals;
+use crate::refusals::{self, Used};
 use engine::durability::{self, FunctionCount};
 use keyspace::reaper;
 use net::client::Client;
@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Usage {
     /// All that the program has allocated.
     pub used: u64,
+    /// What of that does not count for `maxmemory`.
+    pub uncounted: u64,
     /// The most that it ever had.
     pub peak: u64,
     /// What it had before the first client came.
@@ -38,11 +40,13 @@ impl Usage {
 
     /// The same without the bytes in which it is going to be told: whoever asks wants to know what there is otherwise.
     pub(super) fn beside(context: &Context<'_, '_>, telling_bytes: usize) -> Usage {
-        let used = sys::memory::used_bytes().saturating_sub(telling_bytes as u64);
+        let Used { all, uncounted } = refusals::used_bytes(&context.server.engine, &context.server.feeding);
+        let used = all.saturating_sub(telling_bytes as u64);
         let stream = context.server.feeding.backlog_figures().allocated_bytes as u64;
         let size = context.server.engine.config.repl_backlog_size();
         Usage {
             used,
+            uncounted,
             peak: context.server.samples.note_used_bytes(used),
             startup: context.server.startup_bytes,
             clients: context.server.net.clients.all().iter().map(|client| client_bytes(client)).sum(),
@@ -128,10 +132,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("rss_overhead_bytes", &0),
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
-        (
-            "mem_not_counted_for_evict",
-            &refusals::uncounted_bytes(&context.server.engine, &context.server.feeding),
-        ),
+        ("mem_not_counted_for_evict", &usage.uncounted),
         ("mem_replication_backlog", &buffers.backlog),
         ("mem_total_replication_buffers", &(buffers.backlog + buffers.beyond)),
         ("mem_clients_slaves", &(buffers.beyond + buffers.outboxes)),
