@@ -5,7 +5,7 @@ mod config_server;
 use crate::{root, tarn};
 use config_server::ConfigServer;
 use std::process::Command;
-use testkit::ask::{ask, call, ok, text, wait_until};
+use testkit::ask::{ask, call, is_error, ok, text, wait_until};
 use testkit::{Program, Server};
 use topology::{ShardId, SlotMap};
 use wire::Value;
@@ -182,7 +182,7 @@ fn await_links(cluster: &Cluster) {
         let mut client = server.connect_loaded().expect("it serves");
         wait_until(
             "it listens at all others",
-            || matches!(call(&mut client, &["CLUSTER", "LINKS"]), Value::Array(all) if all.len() + 1 == cluster.servers.len()),
+            || matches!(call(&mut client, &["CLUSTER", "LINKS"]), Value::Array(all) if all.len() == 2 * (cluster.servers.len() - 1)),
         );
     }
 }
@@ -253,9 +253,11 @@ fn a_node_of_another_cluster_is_told_of_nothing() {
     let mut client = cluster.servers[0].connect_loaded().expect("it serves");
     let other = "0123456789012345678901234567890123456789";
     let refusal = Value::Error(b"ERR This server is a node of another cluster".to_vec());
-    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", other]), refusal);
-    let own = cluster.config.topology().cluster;
-    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", &own]), ok());
+    let topology = cluster.config.topology();
+    let node = topology.servers.keys().next().expect("there is one").to_string();
+    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", other, &node]), refusal);
+    assert!(is_error(&call(&mut client, &["CLUSTER", "HEAR", &topology.cluster, other]), "ERR Unknown node"));
+    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", &topology.cluster, &node]), ok());
     let mut publisher = cluster.servers[0].connect_loaded().expect("it serves");
     assert_eq!(call(&mut publisher, &["PUBLISH", "c", "m"]), Value::Int(0));
     assert_eq!(client.read_value().unwrap(), Value::Array(vec![text("message"), text("c"), text("m")]));

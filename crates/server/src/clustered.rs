@@ -59,8 +59,17 @@ pub struct Part {
     changed: Condvar,
     /// Slots that CLUSTER SETSLOT has marked as migrating.
     marked: Mutex<BTreeSet<u16>>,
-    /// At which nodes this one listens to what is published, and since when.
-    heard: Mutex<BTreeMap<ServerId, UnixMs>>,
+    /// Between which nodes and this one messages go, and since when.
+    links: Mutex<BTreeMap<Link, UnixMs>>,
+}
+
+/// A connection on which what is published is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    /// This node hears what is published at that one.
+    To(ServerId),
+    /// That one hears what is published here, on the connection of the client with this number.
+    From(ServerId, u64),
 }
 
 #[derive(Default)]
@@ -192,7 +201,7 @@ impl Part {
             state: Mutex::default(),
             changed: Condvar::new(),
             marked: Mutex::default(),
-            heard: Mutex::default(),
+            links: Mutex::default(),
         };
         part.follow(config);
         part
@@ -310,19 +319,19 @@ impl Part {
         self.marked.lock().contains(&slot)
     }
 
-    /// What is published at another node is heard here from now on, or not any more.
-    pub fn note_heard(&self, id: ServerId, since: Option<UnixMs>) {
-        let mut heard = self.heard.lock();
+    /// There is a link from now on, or not any more.
+    pub fn note_link(&self, link: Link, since: Option<UnixMs>) {
+        let mut links = self.links.lock();
         let _ = match since {
-            Some(since) => heard.insert(id, since),
-            None => heard.remove(&id),
+            Some(since) => links.insert(link, since),
+            None => links.remove(&link),
         };
     }
 
-    /// At which nodes this one listens to what is published, and since when.
+    /// All links, and since when they are there.
     #[must_use]
-    pub fn heard(&self) -> BTreeMap<ServerId, UnixMs> {
-        self.heard.lock().clone()
+    pub fn links(&self) -> BTreeMap<Link, UnixMs> {
+        self.links.lock().clone()
     }
 
     /// The view as it is now.

@@ -6,7 +6,7 @@
 //!
 //! Thread rule: a thread that sees to it that there is one for each other node, which has the connection.
 
-use crate::clustered::View;
+use crate::clustered::{Link, Part, View};
 use crate::insync::asking::Asking;
 use crate::server::Server;
 use crate::shard::Address;
@@ -127,8 +127,9 @@ impl Node {
     /// Connects, and tells subscribers what comes. Forgets the last trouble once it listens.
     fn listen(&self, trouble: &mut String) -> io::Result<std::convert::Infallible> {
         let mut asking = Asking::to(&self.server, &self.address, PATIENCE)?;
-        let cluster = self.server.clustered.get().map(|part| part.view().topology.cluster.clone());
-        asking.ask(&[b"CLUSTER", b"HEAR", cluster.unwrap_or_default().as_bytes()])?;
+        let view = self.server.clustered.get().map(Part::view).unwrap_or_default();
+        let own = view.id.map(|id| id.to_string()).unwrap_or_default();
+        asking.ask(&[b"CLUSTER", b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes()])?;
         trouble.clear();
         self.note(Some(self.server.engine.clock.now()));
         let mut spoke = Instant::now();
@@ -151,7 +152,7 @@ impl Node {
     /// Notes whether it is heard, for CLUSTER LINKS.
     fn note(&self, since: Option<UnixMs>) {
         if let Some(part) = self.server.clustered.get() {
-            part.note_heard(self.id, since);
+            part.note_link(Link::To(self.id), since);
         }
     }
 

@@ -2,7 +2,7 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::clustered::View;
+use crate::clustered::{Link, View};
 use crate::holders::ClaimId;
 use crate::replicas::replica::{Replica, Said};
 use crate::server::Server;
@@ -21,6 +21,7 @@ use replication::insync::{LinkId, MemberId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use topology::ServerId;
 use wire::Protocol;
 
 /// How long a read of what is not on disk waits for the log to go on: it tries twice a second.
@@ -89,8 +90,8 @@ pub struct Session {
     pub reads_replicas: bool,
     /// The link to another node of the shard that it is, and whose.
     pub link: Option<(LinkId, MemberId)>,
-    /// Whether it is another node of the cluster, which is told of what is published here.
-    pub is_node: bool,
+    /// Which node of the cluster it is, that is told of what is published here.
+    pub hears_as: Option<ServerId>,
     /// By which view of the cluster its script or transaction was let in, which is over before another counts for it.
     pub let_in_by: Option<Arc<View>>,
     /// What it brings, as the master of another shard.
@@ -135,7 +136,7 @@ impl Session {
             replica: None,
             reads_replicas: false,
             link: None,
-            is_node: false,
+            hears_as: None,
             let_in_by: None,
             brings: None,
         }
@@ -147,7 +148,10 @@ impl Session {
         server.monitors.leave(client, |any| server.engine.set_attention(Attention::MONITORS, any));
         server.tracking.disable(&server.engine.keyspace, client, &mut self.tracking);
         server.pubsub.leave_all(client, &mut self.subscriptions);
-        if std::mem::take(&mut self.is_node) {
+        if let Some(id) = self.hears_as.take() {
+            if let Some(part) = server.clustered.get() {
+                part.note_link(Link::From(id, client.id), None);
+            }
             server.pubsub.nodes.leave(client);
             client.set_trait(Traits::REPLICA, false);
         }

@@ -1,7 +1,7 @@
 //! What a node tells of its cluster, and of its own slots.
 
 use super::view;
-use crate::clustered::{Part, View};
+use crate::clustered::{Link, Part, View};
 use crate::commands;
 use crate::dispatch::{Context, ownership};
 use command::{Error, Result};
@@ -92,14 +92,18 @@ pub(super) fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
     node.ok_or_else(|| Error::quoting("ERR Unknown node ", word, ""))
 }
 
-/// CLUSTER LINKS: there is no bus, but the connections on which this node listens to others.
+/// CLUSTER LINKS: there is no bus, but the connections on which nodes listen at each other.
 pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     view(context)?;
-    let heard = context.server.clustered.get().map(Part::heard).unwrap_or_default();
-    reply.array(heard.len());
-    for (id, since) in heard {
+    let links = context.server.clustered.get().map(Part::links).unwrap_or_default();
+    reply.array(links.len());
+    for (link, since) in links {
+        let (direction, id) = match link {
+            Link::To(id) => ("to", id),
+            Link::From(id, _) => ("from", id),
+        };
         reply.map(6);
-        let words = [("direction", "to"), ("node", &id.to_string())];
+        let words = [("direction", direction), ("node", &id.to_string())];
         for (name, value) in words {
             reply.bulk(name.as_bytes());
             reply.bulk(value.as_bytes());
@@ -108,7 +112,7 @@ pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Res
         reply.int(since.0 as i64);
         reply.bulk(b"events");
         reply.bulk(b"r");
-        // Nothing but questions whether it is there is sent, and those at once.
+        // What waits to be sent is in the client's line of CLIENT LIST.
         for name in ["send-buffer-allocated", "send-buffer-used"] {
             reply.bulk(name.as_bytes());
             reply.int(0);
@@ -117,15 +121,23 @@ pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// CLUSTER HEAR cluster-id: the connection is another node's from then on ([`crate::hearing`]).
+/// CLUSTER HEAR cluster-id node-id: the connection is that node's from then on ([`crate::hearing`]).
 pub(super) fn hear(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.request.arg(2) != view(context)?.topology.cluster.as_bytes() {
+    let view = view(context)?;
+    if context.request.arg(2) != view.topology.cluster.as_bytes() {
         return Err(Error::text("ERR This server is a node of another cluster"));
     }
+    let id = node(&view, context.request.arg(3))?.id;
     let (server, session) = (context.server, &mut *context.session);
+    if session.hears_as.is_some() {
+        return Err(Error::text("ERR This connection is a node's already"));
+    }
     // Its limits are those of servers that follow, and it is counted among no clients.
     session.client.set_trait(Traits::REPLICA, true);
-    session.is_node = true;
+    session.hears_as = Some(id);
+    if let Some(part) = server.clustered.get() {
+        part.note_link(Link::From(id, session.client.id), Some(context.now));
+    }
     reply.ok();
     server.pubsub.nodes.join(&session.client);
     Ok(())
@@ -214,7 +226,7 @@ const LINES: &[&str] = &[
     "KEYSLOT <key>",
     "    The slot of the key.",
     "LINKS",
-    "    The connections on which the node hears what is published at others.",
+    "    The connections on which nodes hear what is published at each other.",
     "MYID",
     "    The id of this node.",
     "MYSHARDID",
