@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod guided;
+mod tended;
 
 use cluster::Cluster;
 use guided::Guided;

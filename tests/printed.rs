@@ -69,7 +69,8 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| {
             let word = line.split(' ').nth(2).unwrap_or_default();
             let help = shown_by("cluster", &["--help"]);
-            help.contains(&format!("tarn cluster {word}")) && has_options("cluster", &help, line)
+            let is_named = help.contains(&format!("tarn cluster {word}")) || help.contains(&format!("\n  {word} "));
+            is_named && has_options("cluster", &help, line)
         },
     },
     NotRun {

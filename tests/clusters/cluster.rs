@@ -147,6 +147,16 @@ impl Cluster {
         self.servers[&id].dir().to_owned()
     }
 
+    /// A connection to a server that may still be loading.
+    pub fn connect_loaded(&self, id: ServerId) -> Client {
+        self.servers[&id].connect_loaded().expect("it loads")
+    }
+
+    /// What a server has written.
+    pub fn output(&self, id: ServerId) -> String {
+        self.servers[&id].output()
+    }
+
     /// Kills a server's process.
     pub fn kill(&mut self, id: ServerId) {
         self.servers.get_mut(&id).expect("it is there").kill();

@@ -42,7 +42,7 @@ pub fn of(status: &Value) -> String {
         let begun = if shard["has_begun"].as_bool() == Some(true) { "" } else { "  has not begun" };
         let begun = match shard["is_bereft"].as_bool() {
             Some(true) => {
-                "  NO SERVER THAT LIVES HOLDS WHAT WAS ACKNOWLEDGED: start one that does, or accept the loss (INSYNC PROMOTE ACCEPT-LOSS)"
+                "  NO SERVER THAT LIVES HOLDS WHAT WAS ACKNOWLEDGED: start one that does, or accept the loss (tarn cluster promote)"
             }
             _ => begun,
         };

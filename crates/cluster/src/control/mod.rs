@@ -7,6 +7,8 @@
 //! 3. All that it needs to know lies in the store, except who was heard of late. A leader that has just begun takes everybody for heard.
 
 mod election;
+mod emptying;
+mod losing;
 mod moves;
 mod orders;
 mod plan;
@@ -16,6 +18,7 @@ mod status;
 mod tests;
 pub mod view;
 
+pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
 pub use orders::{Force, Order};
 pub use rebalance::Measure;
@@ -26,7 +29,7 @@ use election::Election;
 use moves::Moves;
 use orders::Orders;
 use plan::Work;
-use replication::insync::Moment;
+use replication::insync::{Loss, Moment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topology::{Server, ServerId, ShardId, Topology};
@@ -122,8 +125,8 @@ pub enum Action {
     Release(LeaseId),
     /// Answer a request: what comes behind `+`, or behind `-`.
     Answer(Ticket, Result<String, String>),
-    /// Tell a member of a shard that it is to be master.
-    Promote(Ticket, ServerId),
+    /// Tell a server of a shard that it is to be master, at which price.
+    Promote(Ticket, ServerId, Loss),
     /// For the log.
     Note(String),
 }

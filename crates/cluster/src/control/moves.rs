@@ -3,6 +3,7 @@
 //! Whatever is said waits in a queue until the next change of the store is made, and is looked at by what is known then. If that change comes to nothing it is looked at anew.
 //! So each answer says what is so. A word about an attempt that is over changes nothing.
 
+use super::emptying;
 use super::orders::figure;
 use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
@@ -54,6 +55,8 @@ pub enum Request {
         /// Whether it is only told what would be done.
         is_dry: bool,
     },
+    /// A shard is to go, when its slots have gone to others.
+    RemoveShard(ShardId),
     /// A master says how its move goes.
     Said {
         /// Which move.
@@ -132,7 +135,7 @@ pub struct Followed {
 }
 
 #[derive(Debug)]
-enum Following {
+pub(super) enum Following {
     Answer(String),
     Refuse(String),
     /// There was no room for all of it.
@@ -140,14 +143,14 @@ enum Following {
 }
 
 /// What becomes of a request.
-enum Step {
+pub(super) enum Step {
     /// Nothing is changed.
     Answer(Result<String, String>),
     /// It is in the change.
     Follow(Following),
 }
 
-fn refuse(text: impl std::fmt::Display) -> Step {
+pub(super) fn refuse(text: impl std::fmt::Display) -> Step {
     Step::Answer(Err(format!("ERR {text}")))
 }
 
@@ -277,6 +280,7 @@ impl Control {
                     Ok(shifts) => begin(draft, shifts, begun),
                 }
             }
+            Request::RemoveShard(shard) => emptying::remove_shard(draft, shard),
             Request::Said { id, attempt, word } => match draft.after.moves.get(&id).cloned() {
                 None if id > draft.after.last_move => not_seen(format_args!("move {id}")),
                 Some(one) if attempt > one.attempt => {
@@ -379,7 +383,7 @@ pub fn shown(slots: &[SlotRange]) -> String {
     slots.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-fn is_unfinished(one: &Move) -> bool {
+pub(super) fn is_unfinished(one: &Move) -> bool {
     !matches!(one.stage, Stage::Failed(_))
 }
 
@@ -402,7 +406,7 @@ fn why_impossible(view: &View, one: &Move) -> Option<String> {
 }
 
 /// Writes moves down, one for each shard that has some of the slots. Slots that are where they are to be, or on their way there, stay as they are.
-fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u64>) -> Step {
+pub(super) fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u64>) -> Step {
     let mut parts = Parts::new();
     for shift in &shifts {
         if let Err(why) = part(&draft.after, shift, &mut parts, &mut begun) {
@@ -484,7 +488,7 @@ impl Draft {
         self.after.moves.insert(one.id, one);
     }
 
-    fn end_move(&mut self, id: u64) {
+    pub(super) fn end_move(&mut self, id: u64) {
         self.write(key::moving(id), None, None);
         self.after.moves.remove(&id);
     }

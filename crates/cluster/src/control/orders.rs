@@ -1,9 +1,10 @@
 //! What operators want: each order goes on, step by step, until it is carried out, refused, or has waited for too long. An order that has not ended when the leader does is
 //! given again.
 
+use super::losing::Losing;
 use super::view::{Standing, View};
 use super::{Action, Control, Policy, Ticket};
-use replication::insync::Moment;
+use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::{Server, ServerId, ShardId};
@@ -26,6 +27,8 @@ pub enum Order {
     Place(ServerId, ShardId),
     /// A server is to go; by force also if nobody can stand in for it.
     Remove(ServerId, Force),
+    /// A shard whose members are gone for good is to begin anew with what another server has.
+    Lose(Losing),
 }
 
 /// Whether a shard may be left with fewer copies than it is to have.
@@ -44,12 +47,14 @@ pub enum Done {
     Policy(Policy),
     /// A server goes.
     Remove(ServerId),
-    /// A spare gets a place beside a server that is to go.
+    /// A spare gets a place, beside a server that is to go, or to be master.
     Place(ServerId, ShardId),
+    /// Members that are gone for good go, now that their shard has another master; what is told then.
+    Bury(Vec<ServerId>, String),
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// It was not looked at yet.
     New,
     /// The next change carries this out.
@@ -60,6 +65,8 @@ enum Stage {
     Switching(ShardId, u32),
     /// A spare is to become a member.
     Copying(ServerId),
+    /// The same as switching, at a price: what is known of it.
+    Losing(String),
 }
 
 #[derive(Clone, Debug)]
@@ -97,14 +104,14 @@ impl Orders {
 }
 
 /// What is to become of an order.
-enum Next {
+pub(super) enum Next {
     Wait,
     Stage(Stage),
-    Promote(ServerId),
+    Promote(ServerId, Loss, Stage),
     End(Result<String, String>),
 }
 
-fn refuse(text: impl Into<String>) -> Next {
+pub(super) fn refuse(text: impl Into<String>) -> Next {
     Next::End(Err(format!("ERR {}", text.into())))
 }
 
@@ -130,18 +137,21 @@ impl Control {
     /// Orders whose change is done.
     pub(super) fn conclude(&mut self, orders: Vec<(Ticket, Done)>) {
         for (ticket, done) in orders {
-            let is_wanted = |under: &Underway| matches!(under.order, Order::Place(..));
-            match done {
-                Done::Place(id, _) if !self.orders.0.get(&ticket).is_some_and(is_wanted) => {
-                    if let Some(under) = self.orders.0.get_mut(&ticket) {
-                        under.stage = Stage::Copying(id);
-                    }
+            let Some(under) = self.orders.0.get_mut(&ticket) else { continue };
+            let told = match (done, &under.order) {
+                (Done::Place(id, _), Order::Remove(..)) => {
+                    under.stage = Stage::Copying(id);
+                    continue;
                 }
-                Done::Policy(_) | Done::Remove(_) | Done::Place(..) => {
-                    self.orders.0.remove(&ticket);
-                    self.answer(ticket, Ok("OK".to_owned()));
+                (Done::Place(..), Order::Lose(_)) => {
+                    under.stage = Stage::New;
+                    continue;
                 }
-            }
+                (Done::Bury(_, told), _) => told,
+                (Done::Policy(_) | Done::Remove(_) | Done::Place(..), _) => "OK".to_owned(),
+            };
+            self.orders.0.remove(&ticket);
+            self.answer(ticket, Ok(told));
         }
     }
 
@@ -165,11 +175,10 @@ impl Control {
                     under.stage = stage;
                 }
             }
-            Next::Promote(id) => {
-                let told = self.view.as_ref().and_then(|view| view.servers.get(&id)?.place);
-                if let Some((under, place)) = self.orders.0.get_mut(&ticket).zip(told) {
-                    under.stage = Stage::Switching(place.shard, place.node);
-                    self.actions.push(Action::Promote(ticket, id));
+            Next::Promote(id, loss, stage) => {
+                if let Some(under) = self.orders.0.get_mut(&ticket) {
+                    under.stage = stage;
+                    self.actions.push(Action::Promote(ticket, id, loss));
                 }
             }
             Next::End(answer) => {
@@ -188,7 +197,12 @@ impl Control {
                     other => other,
                 }
             }
+            // So is who is gone.
+            (Order::Lose(losing), Stage::Ready(Done::Bury(_, told))) => {
+                self.next_of_losing(view, losing, &Stage::Losing(told.clone()), now)
+            }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
+            (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
             (Order::Switch(..), Stage::Switching(shard, node)) => match master(view, *shard) {
                 Some(master) if master == *node => {
                     Next::End(Ok(format!("node {node} is master of shard {shard}")))
@@ -237,8 +251,11 @@ impl Control {
             None => self.best(&others, now),
             Some(id) => others.iter().find(|server| server.id == id).map(|server| server.id),
         };
-        match (chosen, to) {
-            (Some(chosen), _) => Next::Promote(chosen),
+        let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
+        match (chosen.zip(place), to) {
+            (Some((chosen, place)), _) => {
+                Next::Promote(chosen, Loss::Refused, Stage::Switching(place.shard, place.node))
+            }
             (None, Some(id)) => {
                 refuse(format!("server {id} is no member of shard {shard}, or is its master already"))
             }

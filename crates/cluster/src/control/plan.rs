@@ -58,7 +58,7 @@ impl Draft {
     }
 
     /// Removes a server, if its shard's decision is what is known: it may have become the only member meanwhile.
-    fn remove_server(&mut self, id: ServerId) {
+    pub fn remove_server(&mut self, id: ServerId) {
         if let Some(shard) = self.after.servers.get(&id).and_then(shard_of) {
             let decision = key::shard(shard);
             self.compares.entry(decision.clone()).or_insert(self.after.revision_of(&decision));
@@ -165,6 +165,10 @@ impl Control {
                 }
                 Done::Remove(id) => draft.remove_server(*id),
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
+                Done::Bury(gone, told) => {
+                    gone.iter().for_each(|id| draft.remove_server(*id));
+                    draft.then.notes.push(told.clone());
+                }
             }
             draft.then.orders.push((ticket, done));
         }

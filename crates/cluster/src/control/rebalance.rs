@@ -96,6 +96,33 @@ pub fn shifts(loads: &[Load], slots: &SlotMap, moves: &[&Move], by: Measure) -> 
         .collect()
 }
 
+/// Where the slots of a shard go that is to have none: to those of the others that have the fewest, with all moves done.
+#[must_use]
+pub fn emptied(shard: ShardId, others: &[ShardId], slots: &SlotMap, moves: &[&Move]) -> Vec<Shift> {
+    let own = slots.ranges_of(shard).flat_map(|range| range.slots());
+    let free: Vec<u16> = own.filter(|slot| !moves.iter().any(|one| one.contains(*slot))).collect();
+    let moved = |is_meant: &dyn Fn(&Move) -> bool| -> usize {
+        moves.iter().filter(|one| is_meant(one)).map(|one| one.count()).sum()
+    };
+    let will_have = |other: ShardId| {
+        slots.count_of(other) + moved(&|one| one.to == other) - moved(&|one| one.from == other)
+    };
+    let mut counts: BTreeMap<ShardId, (usize, usize)> =
+        others.iter().map(|other| (*other, (will_have(*other), 0))).collect();
+    for _ in &free {
+        if let Some((all, more)) = counts.values_mut().min_by_key(|(all, _)| *all) {
+            (*all, *more) = (*all + 1, *more + 1);
+        }
+    }
+    let mut left = free.as_slice();
+    let shift = |(to, (_, more)): (ShardId, (usize, usize))| {
+        let (taken, rest) = left.split_at(more);
+        left = rest;
+        Shift { from: Some(shard), to, slots: ranges(taken) }
+    };
+    counts.into_iter().map(shift).filter(|shift| !shift.slots.is_empty()).collect()
+}
+
 /// How many slots go from which part to which.
 fn counts(parts: &mut [Part], by: Measure) -> BTreeMap<(usize, usize), usize> {
     let mut counts = BTreeMap::new();
@@ -190,6 +217,27 @@ mod tests {
         let rest = shifts(&by_slots(&slots, 2), &slots, &[&one], Measure::Slots);
         assert_eq!(rest.iter().flat_map(|shift| &shift.slots).map(|range| range.len()).sum::<usize>(), 191);
         assert!(rest.iter().flat_map(|shift| &shift.slots).all(|range| range.first > 8000));
+    }
+
+    #[test]
+    fn a_shard_that_is_to_go_leaves_all_to_those_with_least() {
+        let slots = SlotMap::even(&[ShardId(0), ShardId(1), ShardId(2)]);
+        let others = [ShardId(0), ShardId(2), ShardId(3)];
+        let all = emptied(ShardId(1), &others, &slots, &[]);
+        let after = done(&slots, &all);
+        assert_eq!((after.count_of(ShardId(1)), after.count_of(ShardId(3))), (0, 5461));
+        assert_eq!(after.count(), 16_384);
+        let own = slots.ranges_of(ShardId(1)).collect::<Vec<_>>();
+        let half = vec![SlotRange { first: own[0].first, last: own[0].first + 999 }];
+        let one =
+            Move { id: 1, from: ShardId(1), to: ShardId(0), attempt: 1, stage: Stage::Copying, slots: half };
+        let rest = emptied(ShardId(1), &others[..2], &slots, &[&one]);
+        let count = |to: u16| -> usize {
+            let to = rest.iter().filter(|shift| shift.to == ShardId(to));
+            to.flat_map(|shift| &shift.slots).map(|range| range.len()).sum()
+        };
+        assert_eq!(count(0) + count(2), slots.count_of(ShardId(1)) - 1000);
+        assert!((count(0) + 1000).abs_diff(count(2)) <= 1, "{rest:?}");
     }
 
     #[test]

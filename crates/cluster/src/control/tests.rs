@@ -2,12 +2,13 @@
 //!
 //! What shards do among themselves is a model here: a master takes those into its decision that live, and one of the members takes its place when it is dead.
 
+mod losing;
 mod moves;
 
 use super::view::key;
 use super::{Action, Control, Event, Leader, Options, Order, Policy, Standing, Ticket};
 use crate::store::{Change, Changed, Entry, LeaseId, Outcome, Reading, Revision, Write};
-use replication::insync::{Decision, Epoch, Life, MemberId, Moment, NodeId, Version};
+use replication::insync::{Decision, Epoch, Life, Loss, MemberId, Moment, NodeId, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -103,6 +104,8 @@ struct Config {
 struct Node {
     server: Server,
     is_up: bool,
+    /// How much of its shard's log it says that it has.
+    offset: u64,
     has_joined: bool,
     /// Since when it is up, if it is.
     up_since: Moment,
@@ -198,7 +201,7 @@ impl World {
             edition: Edition::Memory,
             place: None,
         };
-        self.nodes.push(Node { server, is_up: true, has_joined: false, up_since: self.now });
+        self.nodes.push(Node { server, is_up: true, offset: 1, has_joined: false, up_since: self.now });
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -276,8 +279,8 @@ impl World {
             let delay = if self.is_rough { self.random.below(self.slowness) } else { 5_000 };
             match action {
                 Action::Answer(ticket, answer) => drop(self.configs[at].answers.insert(ticket, answer)),
-                Action::Promote(ticket, id) => {
-                    let result = self.promote(id);
+                Action::Promote(ticket, id, loss) => {
+                    let result = self.promote(id, loss);
                     self.tell(at, Event::Promoted(ticket, result));
                 }
                 Action::Note(_) => {}
@@ -361,7 +364,11 @@ impl World {
             self.nodes[at].has_joined = known;
             match known {
                 true => {
-                    let event = Event::Here { id: server.id, at: self.now, figures: "offset=1".to_owned() };
+                    let event = Event::Here {
+                        id: server.id,
+                        at: self.now,
+                        figures: format!("life=7 offset={}", self.nodes[at].offset),
+                    };
                     self.tell(leader, event);
                 }
                 false => {
@@ -427,7 +434,7 @@ impl World {
         }
     }
 
-    fn promote(&mut self, id: ServerId) -> Result<(), String> {
+    fn promote(&mut self, id: ServerId, loss: Loss) -> Result<(), String> {
         let line = self.value(&key::server(id)).map(|(line, _, _)| line.clone());
         let place = line.as_deref().and_then(Server::from_line).and_then(|server| server.place);
         let place = place.ok_or("it has no place")?;
@@ -435,9 +442,16 @@ impl World {
             return Err("not begun".to_owned());
         };
         let members: BTreeSet<u32> = now.members.iter().map(|member| member.node.0).collect();
-        if !members.contains(&place.node) {
-            return Err("it is no member".to_owned());
-        }
+        let members = match loss {
+            Loss::Refused if !members.contains(&place.node) => return Err("it is no member".to_owned()),
+            Loss::Refused => members,
+            // It says yes before it has read the decision.
+            Loss::Accepted(version) if version.is_some_and(|version| version != now.version) => return Ok(()),
+            Loss::Accepted(_) => {
+                self.check_loss(place.shard, &members);
+                [place.node].into()
+            }
+        };
         self.decide(place.shard, decision(now.version.0 + 1, now.epoch.0 + 1, place.node, &members));
         Ok(())
     }
@@ -469,6 +483,11 @@ impl World {
         if self.unwanted.contains(&id) {
             return;
         }
+        let place = self.places.iter().find(|(_, of)| **of == id).map(|(place, _)| *place);
+        if place.is_some_and(|place| self.standing(place.shard).is_none()) {
+            // It went with its shard.
+            return;
+        }
         let node = self.nodes.iter().find(|node| node.server.id == id).expect("it is one of these");
         // For some seconds nobody may have heard that it is back.
         let lives = node.is_up && self.now.since(node.up_since) > Duration::from_secs(10);
@@ -497,7 +516,7 @@ impl World {
     fn disturb(&mut self) {
         let at = self.random.below(self.configs.len() as u64) as usize;
         let span = Duration::from_millis(self.random.below(8000));
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 => self.configs[at] = self.config(),
             1 => self.configs[at].paused_until = self.now.plus(span),
             2 => self.configs[at].cut_until = self.now.plus(span),
@@ -517,6 +536,7 @@ impl World {
                 let shard = ShardId(self.random.below(u64::from(self.policy.shards)) as u16);
                 self.ask(|ticket| Event::Wants(ticket, Order::Switch(shard, None)));
             }
+            8 => self.lose_something(),
             _ => {
                 let zone = format!("z{}", self.random.below(3));
                 if self.nodes.len() < 14 {

@@ -28,7 +28,11 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
   status [--json]              who is in the cluster, and how its shards stand
   topology                     what servers and proxies are told
   add-shard                    one shard more, as soon as there are servers for it
+  remove-shard SHARD           its slots go to the other shards, and then it goes with its servers
   switch SHARD [--to ID]       another member is the shard's master; nothing is lost
+  promote SHARD ID --accept-loss [--gone ID[,ID]]
+                               a shard whose members are all gone for good begins anew with what this server has;
+                               without --gone it only says who they are, and what is known of the loss
   remove-server ID [--force]   a server goes, once another has its copy; --force: at once
   move-slots SHARD SLOT|FIRST-LAST ... [--from SHARD]
                                slots go to a shard, while they are served; --from: only if all are that shard's
@@ -38,8 +42,8 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
   cancel-move ID               a move ends without any change, or one that has failed is forgotten
   set NAME VALUE               copies, shards, replace-after (milliseconds) or move-rate (bytes a second, 0: unlimited)
 
-  move-slots and rebalance show how it goes until it is done; with --no-wait they only tell the moves. Whatever ends
-  them, the moves go on: the same command again, or `moves`, shows them.
+  move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
+  Whatever ends them, the moves go on: the same command again, or `moves`, shows them.
 
   --config       where config servers are (127.0.0.1:7900)
   --password     what they want to hear";
@@ -61,6 +65,8 @@ struct Given {
     by: Option<String>,
     is_json: bool,
     is_forced: bool,
+    accepts_loss: bool,
+    gone: Option<String>,
     is_dry: bool,
     is_short: bool,
 }
@@ -82,6 +88,8 @@ impl Given {
             match name.as_str() {
                 "json" => given.is_json = true,
                 "force" => given.is_forced = true,
+                "accept-loss" => given.accepts_loss = true,
+                "gone" => given.gone = value()?,
                 "config" => given.config = value()?,
                 "password" => given.password = value()?,
                 "to" => given.to = value()?,
@@ -117,10 +125,19 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["topology"] => (vec!["TOPOLOGY", "GET"], ANSWERING),
         ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
+        ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
             let mut request = vec!["CLUSTER", "SWITCH", shard];
             request.extend(given.to.as_deref().map(|to| ["TO", to]).into_iter().flatten());
             (request, 2 * ANSWERING)
+        }
+        ["promote", shard, id] if given.accepts_loss => {
+            let mut request = vec!["CLUSTER", "PROMOTE", shard, id, "ACCEPT-LOSS"];
+            request.extend(given.gone.iter().flat_map(|gone| std::iter::once("GONE").chain(gone.split(','))));
+            (request, 2 * ANSWERING)
+        }
+        ["promote", _, _] => {
+            return Err("promote gives up what was acknowledged and this server lacks: say --accept-loss, if no member of the shard will ever come back; `switch` loses nothing".to_owned());
         }
         ["remove-server", id] => {
             let mut request = vec!["CLUSTER", "REMOVE-SERVER", id];
@@ -143,8 +160,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         [] => return Err("what is to be done is missing; see --help".to_owned()),
         [
-            "status" | "topology" | "add-shard" | "set" | "switch" | "remove-server" | "moves"
-            | "cancel-move" | "move-slots" | "rebalance",
+            "status" | "topology" | "add-shard" | "remove-shard" | "set" | "switch" | "promote"
+            | "remove-server" | "moves" | "cancel-move" | "move-slots" | "rebalance",
             ..,
         ] => {
             return Err(format!("'{}' wants other words; see --help", all[0]));
@@ -155,6 +172,20 @@ pub fn run(words: &[String]) -> Result<(), String> {
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
+}
+
+/// Has a shard go, step by step.
+fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
+    loop {
+        let mut asking = given.asking()?;
+        let answer = asking.text(&["CLUSTER", "REMOVE-SHARD", shard], 2 * ANSWERING)?;
+        // A closed pipe has read enough.
+        let _ = writeln!(io::stdout(), "{}", answer.trim_end());
+        match progress::named(&answer) {
+            Some(ids) if !given.is_short => progress::show(ids, asking, || given.asking())?,
+            _ => return Ok(()),
+        }
+    }
 }
 
 /// Begins moves, and shows them until they are over.

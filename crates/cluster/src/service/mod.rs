@@ -207,14 +207,14 @@ impl Keeper {
                     let _ = asked.send(answer);
                 }
             }
-            Action::Promote(ticket, id) => {
+            Action::Promote(ticket, id, loss) => {
                 let view = self.control.view();
                 let server = view.and_then(|view| view.servers.get(&id)).cloned();
                 let place = server.as_ref().and_then(|server| server.place);
                 let master = view.zip(place).and_then(|(view, place)| view.master_of(place.shard)).cloned();
                 tokio::task::spawn_local(async move {
                     let result = match server {
-                        Some(server) => peer::promote(&desk, &server, master.as_ref()).await,
+                        Some(server) => peer::promote(&desk, &server, master.as_ref(), loss).await,
                         None => Err("it is gone".to_owned()),
                     };
                     // The service may have ended.

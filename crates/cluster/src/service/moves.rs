@@ -16,6 +16,7 @@ pub fn ordered(sub: &str, words: &[Vec<u8>]) -> Result<Option<Request>, String> 
             Request::Begin { shifts: vec![shift], begun: BTreeSet::new() }
         }
         ("CANCEL-MOVE", [id]) => Request::Cancel(number(id)?),
+        ("REMOVE-SHARD", [shard]) => Request::RemoveShard(ShardId(number(shard)?)),
         ("REBALANCE", words) => rebalance(words)?,
         _ => return Ok(None),
     };
@@ -99,6 +100,7 @@ mod tests {
             ("MOVE-SLOTS - 2 1 5-16383", begin(None, 2, vec![slots(1, 1), slots(5, 16_383)])),
             ("MOVE-SLOTS 0 2 7", begin(Some(0), 2, vec![slots(7, 7)])),
             ("CANCEL-MOVE 7", Request::Cancel(7)),
+            ("REMOVE-SHARD 7", Request::RemoveShard(ShardId(7))),
             ("REBALANCE", rebalance(Measure::Slots, false)),
             ("REBALANCE dry-run by OPS", rebalance(Measure::Ops, true)),
         ] {

@@ -2,6 +2,7 @@
 
 use super::desk::{Desk, Letter};
 use crate::control::Leader;
+use replication::insync::Loss;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -128,11 +129,22 @@ pub async fn tell_leader(desk: Rc<Desk>) {
     }
 }
 
-/// Has a member of a shard be master: its master hands over to it, or, if that cannot be asked, it takes its place.
+/// Has a server of a shard be master: its master hands over to it, or, if that cannot be asked or is said to be gone, it takes its place.
 ///
 /// # Errors
 /// Why it refuses, as a sentence.
-pub async fn promote(desk: &Desk, server: &Server, master: Option<&Server>) -> Result<(), String> {
+pub async fn promote(
+    desk: &Desk,
+    server: &Server,
+    master: Option<&Server>,
+    loss: Loss,
+) -> Result<(), String> {
+    if let Loss::Accepted(version) = loss {
+        let version = version.map(|version| version.0.to_string());
+        let mut words: Vec<&[u8]> = vec![b"INSYNC", b"PROMOTE", b"ACCEPT-LOSS"];
+        words.extend(version.as_ref().map(|version| version.as_bytes()));
+        return tell(desk, server, &words).await;
+    }
     if let (Some(master), Some(place)) = (master, server.place) {
         let node = place.node.to_string();
         if tell(desk, master, &[b"INSYNC", b"HANDOVER", node.as_bytes()]).await.is_ok() {

@@ -2,8 +2,9 @@
 
 use super::desk::{Desk, Letter, Question};
 use super::{moves, peer};
-use crate::control::{Force, Order, Standing, key};
+use crate::control::{Force, Losing, Order, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -407,6 +408,16 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
         ("REMOVE-SERVER", [server, force]) if upper(force) == "FORCE" => {
             Order::Remove(id(server)?, Force::Yes)
         }
+        ("PROMOTE", [shard, heir, accept, rest @ ..]) if upper(accept) == "ACCEPT-LOSS" => {
+            let gone = match rest {
+                [] => BTreeSet::new(),
+                [word, ids @ ..] if upper(word) == "GONE" && !ids.is_empty() => {
+                    ids.iter().map(|word| id(word)).collect::<Result<_, _>>()?
+                }
+                _ => return Err(syntax()),
+            };
+            Order::Lose(Losing { shard: ShardId(number(shard)?), heir: id(heir)?, gone })
+        }
         _ => return Err("ERR unknown subcommand or wrong number of arguments; see CLUSTER HELP".to_owned()),
     };
     by_leader(desk, words, passed, Question::Wants(order)).await
@@ -417,8 +428,12 @@ const HELP: &[&str] = &[
     "    Who is in the cluster, and how its shards stand.",
     "CLUSTER ADD-SHARD",
     "    One shard more, as soon as there are servers for it.",
+    "CLUSTER REMOVE-SHARD SHARD",
+    "    Its slots go to the others: the moves. Said again when it has none, it goes with its servers.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
+    "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
+    "    A shard whose members are all gone for good begins anew with what this server has.",
     "CLUSTER PLACE-SERVER ID SHARD",
     "    A server that waits for a place has one in this shard.",
     "CLUSTER REMOVE-SERVER ID [FORCE]",

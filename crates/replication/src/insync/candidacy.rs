@@ -96,7 +96,7 @@ impl Member {
                 let is_silent = following.heard_at < candidacy.began_at;
                 is_member && is_silent && known.epoch == epoch
             }
-            Reason::Command(Loss::Accepted) => true,
+            Reason::Command(Loss::Accepted(at)) => at.is_none_or(|version| known.version == version),
             Reason::Command(Loss::Refused) => is_member,
             Reason::Resumption => is_member && self.is_this_node(known.master),
         }
@@ -162,8 +162,10 @@ impl Member {
 
     fn promotion(&self, reason: Reason, known: &Decision) -> Decision {
         let mut members = known.members.clone();
-        let is_lossy = reason == Reason::Command(Loss::Accepted) && !members.contains(&self.id);
-        if is_lossy {
+        let gives_up = matches!(reason, Reason::Command(Loss::Accepted(_))) && !members.contains(&self.id);
+        // One that was told so and has ended before its epoch began says it with the next.
+        let is_lossy = gives_up || known.is_lossy && self.history.last_epoch() < known.epoch;
+        if gives_up {
             members.clear();
         } else if matches!(reason, Reason::Silence(_)) {
             // It would have to be waited for, and removed, before anything is acknowledged.

@@ -2,7 +2,7 @@
 //!
 //! Actions are carried out in their order. None of them may be left out but those on a link that has closed.
 
-use super::decisions::{Answer, Request, Ticket};
+use super::decisions::{Answer, Request, Ticket, Version};
 use super::history::Beginning;
 use super::identity::{Epoch, LinkId, MemberId, NodeId};
 use super::message::Message;
@@ -13,8 +13,8 @@ use log::Lsn;
 pub enum Loss {
     /// Only a member becomes master.
     Refused,
-    /// Anybody does. An operator says so, who knows that no member will come back.
-    Accepted,
+    /// Anybody does. An operator says so, who knows that no member will come back: by this decision, if that was looked at, and by no other.
+    Accepted(Option<Version>),
 }
 
 /// What happened at a node.

@@ -9,7 +9,7 @@ use crate::shard::{Shard, Standing, say_line};
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use net::client::Traits;
-use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Writes};
+use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Version, Writes};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Reply;
@@ -39,7 +39,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("shard node life")
         .summary("Is what a node introduces itself to its master with."),
     sub("insync|promote", -2, FLAGS, promote)
-        .syntax("[ACCEPT-LOSS]")
+        .syntax("[ACCEPT-LOSS [version]]")
         .summary("Has this node become master, as a member of the in-sync set."),
     sub("insync|say", 3, BETWEEN_NODES, say).syntax("line").summary("Is what a node says to its master."),
     sub("insync|status", 2, FLAGS.union(Flags::LOADING), status)
@@ -51,9 +51,10 @@ const HELP: &[&str] = &[
     "    Begin the shard with this node's data, if nobody has begun it.",
     "HANDOVER [NODE]",
     "    Another member becomes master in this one's place, with everything that this one has.",
-    "PROMOTE [ACCEPT-LOSS]",
+    "PROMOTE [ACCEPT-LOSS [VERSION]]",
     "    Become master. Without ACCEPT-LOSS only a member of the in-sync set does; with it acknowledged",
-    "    writes that this node lacks are lost, and the former members must be dead.",
+    "    writes that this node lacks are lost, and the former members must be dead. VERSION: only if the",
+    "    decision is still this one.",
     "STATUS",
     "    Who this node is, what it is, and what is decided.",
 ];
@@ -84,14 +85,17 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// INSYNC PROMOTE [ACCEPT-LOSS]
+/// INSYNC PROMOTE [ACCEPT-LOSS [version]]
 fn promote(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let loss = match context.request.get(2) {
-        None => Loss::Refused,
-        Some(word) if word.eq_ignore_ascii_case(b"accept-loss") && context.request.len() == 3 => {
-            Loss::Accepted
+    let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    let loss = match words.as_slice() {
+        [] => Loss::Refused,
+        [word, version @ ..] if word.eq_ignore_ascii_case(b"accept-loss") && version.len() < 2 => {
+            let version = version.first().map(|version| int(version)).transpose()?;
+            let version = version.map(u64::try_from).transpose().map_err(|_| Error::NotInteger)?;
+            Loss::Accepted(version.map(Version))
         }
-        Some(_) => return Err(Error::Syntax),
+        _ => return Err(Error::Syntax),
     };
     let shard = shard(context)?;
     let standing = shard.standing();

@@ -637,6 +637,65 @@ fn slots_move_whatever_happens() {
 }
 
 #[test]
+fn a_shard_goes_whatever_happens() {
+    const GOING: ShardId = ShardId(1);
+    for seed in seeds(8) {
+        let mut moving = Moving::new(seed, None);
+        while !moving.world.is_whole() {
+            moving.step();
+        }
+        let go =
+            |moving: &mut Moving| moving.world.ask(|ticket| Event::Asks(ticket, Request::RemoveShard(GOING)));
+        moving.world.is_rough = true;
+        for _ in 0..40 {
+            match moving.below(5) {
+                0 => moving.order(),
+                1 => moving.disturb(),
+                _ => drop(go(&mut moving)),
+            }
+            moving.run_for(Duration::from_millis(1000));
+        }
+        moving.world.is_rough = false;
+        let now = moving.world.now;
+        for node in moving.world.nodes.iter_mut().filter(|node| !node.is_up) {
+            (node.is_up, node.up_since) = (true, now);
+        }
+        let is_there = |moving: &mut Moving| moving.truth().shards.contains_key(&GOING);
+        for _ in 0..200 {
+            if !is_there(&mut moving) || moving.violation.is_some() {
+                break;
+            }
+            go(&mut moving);
+            moving.run_for(Duration::from_secs(2));
+        }
+        let shown = format!("TARN_SEED={seed} TARN_STEPS=1: {:?}", moving.truth().moves);
+        assert!(moving.violation.is_none(), "{:?} {shown}", moving.violation);
+        assert!(!is_there(&mut moving), "it does not go: {shown}");
+        moving.world.policy.shards = 2;
+        // Nothing begins in its place.
+        for _ in 0..4 {
+            moving.world.add_server("z2");
+        }
+        moving.run_for(Duration::from_secs(60));
+        moving.committed.remove(&GOING);
+        assert_eq!(moving.truth().policy.map(|policy| policy.shards), Some(2), "{shown}");
+        assert!(moving.world.is_whole() && moving.is_clean() && moving.unfinished() == 0, "{shown}");
+        let slots = moving.truth().slots.clone();
+        for slot in LOOKED_AT {
+            let owner = slots.owner(slot).expect("all are somebody's");
+            let held = moving.committed.get(&owner).and_then(|data| data.get(&slot));
+            let wanted = moving.acknowledged.get(&slot).copied().unwrap_or(0);
+            assert_eq!(held.map_or(0, |held| held.writes), wanted, "slot {slot}, {shown}");
+        }
+        // It may be said once more; and not of the last one.
+        let (at, ticket) = go(&mut moving).expect("somebody leads");
+        moving.run_for(Duration::from_secs(1));
+        let answer = moving.world.configs[at].answers.get(&ticket).cloned();
+        assert_eq!(answer, Some(Ok("shard 1 is removed".to_owned())), "{shown}");
+    }
+}
+
+#[test]
 fn planted_faults_are_found() {
     for fault in [
         Fault::NoCompareOfDecisions,

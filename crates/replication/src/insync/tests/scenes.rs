@@ -113,18 +113,31 @@ fn with_one_member_left_nobody_is_promoted_unless_loss_is_accepted() {
     world.promote(1, Loss::Refused);
     world.run(world.now + 10 * SECOND);
     assert_eq!(world.master(), None);
-    world.promote(1, Loss::Accepted);
+    // What an operator looked at is another decision.
+    let looked_at = world.store.current().unwrap().version;
+    world.promote(1, Loss::Accepted(Some(Version(looked_at.0 - 1))));
+    world.run(world.now + 5 * SECOND);
+    assert_eq!(world.master(), None);
+    world.promote(1, Loss::Accepted(Some(looked_at)));
     let lost = world.committed.len() - world.nodes[1].disk.log.len();
     world.committed.truncate(world.nodes[1].disk.log.len());
+    // It ends between the decision and its epoch, and says it in the next one.
+    while !world.store.current().unwrap().is_lossy {
+        world.run(world.now + 1_000);
+    }
+    let epoch = world.store.current().unwrap().epoch;
+    world.stop(1, true);
+    world.start(1);
     world.run(world.now + 5 * SECOND);
     assert_eq!(world.master(), Some(1));
-    assert!(lost > 0 && world.store.current().unwrap().is_lossy);
+    assert!(lost > 0 && world.store.current().unwrap().epoch > epoch);
+    let is_beginning = |record: &Record| matches!(record, Record::Begin { is_lossy: true, .. });
+    assert!(world.nodes[1].disk.log.iter().any(is_beginning));
 
     // The other one comes back, and gives up what only it has.
     world.start(0);
     world.run(world.now + 5 * SECOND);
     assert_eq!((world.violation.clone(), members(&world)), (None, 2));
-    let is_beginning = |record: &Record| matches!(record, Record::Begin { is_lossy: true, .. });
     assert!(world.nodes[0].disk.log.iter().any(is_beginning));
 }
 

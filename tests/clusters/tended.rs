@@ -1,0 +1,135 @@
+//! What an operator does to a cluster of real processes that does not mend itself, or is to be smaller.
+
+use super::cluster::{self, Cluster};
+use super::error;
+use super::guided::Guided;
+use crate::operators::{refused_by, shown_by};
+use std::sync::atomic::{AtomicBool, Ordering};
+use testkit::ask::{call, ok, text};
+use topology::{ServerId, ShardId};
+use wire::Value;
+
+const SHARD: ShardId = ShardId(0);
+
+#[test]
+fn a_shard_whose_members_are_gone_begins_anew_with_a_copy_that_is_behind() {
+    let mut cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
+    let place = cluster.place();
+    let topology = cluster.topology().expect("it is there");
+    let master = topology.master_of(SHARD).expect("there is one").id;
+    let replica = topology.replicas_of(SHARD).next().expect("there is one").id;
+    let mut guided = Guided::new(&cluster);
+    assert_eq!(guided.call("kept", &["SET", "kept", "1"]).unwrap(), ok());
+    cluster.kill(replica);
+    cluster::wait_until("the master goes on alone", || {
+        cluster.topology().is_some_and(|topology| topology.shards[&SHARD].members.len() == 1)
+    });
+    assert_eq!(guided.call("lost", &["SET", "lost", "1"]).unwrap(), ok());
+    cluster.kill(master);
+    cluster.restart(replica);
+    let heir = replica.to_string();
+    let ask = |more: &[&str]| {
+        let words = ["promote", "0", &heir, "--config", &place];
+        [&words[..], more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let refused = |more: &[&str]| {
+        let words = ask(more);
+        refused_by("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(refused(&[]).contains("say --accept-loss"));
+    let gone = master.to_string();
+    cluster::wait_until("it is told who would be given up", || {
+        refused(&["--accept-loss"]).contains("each is to be named behind GONE")
+    });
+    assert!(refused(&["--accept-loss", "--gone", &heir]).contains("is no member"));
+    let mut client = cluster.connect(replica).expect("it is up");
+    assert!(matches!(call(&mut client, &["GET", "kept"]), Value::Error(_)));
+    let words = ask(&["--accept-loss", "--gone", &gone]);
+    let told = shown_by("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(told.contains(&format!("server {heir} is master of shard 0; it has the log up to")), "{told}");
+    let mut client = cluster.connect(replica).expect("it is up");
+    cluster::wait_until("it serves", || call(&mut client, &["GET", "kept"]) == text("1"));
+    assert_eq!(call(&mut client, &["GET", "lost"]), Value::Null);
+    assert_eq!(call(&mut client, &["SET", "new", "1"]), ok());
+    // The other one comes back all the same. It keeps what it has, and shows nothing of it.
+    cluster.restart(master);
+    let mut former = cluster.connect_loaded(master);
+    cluster::wait_until("it has found nobody who takes it", || {
+        cluster.output(master).contains("REMOVED this server was removed from the cluster")
+    });
+    for command in [&["READONLY"][..], &["GET", "lost"], &["SET", "lost", "2"]] {
+        let answer = call(&mut former, command);
+        assert!(command.len() == 1 || matches!(answer, Value::Error(_)), "{command:?}: {answer:?}");
+    }
+    let epoch = || cluster.topology().expect("it is there").shards[&SHARD].epoch;
+    assert_eq!(cluster.topology().and_then(|topology| Some(topology.master_of(SHARD)?.id)), Some(replica));
+    let before = epoch();
+    assert_eq!(call(&mut client, &["INCR", "new"]), Value::Int(2));
+    assert_eq!(epoch(), before);
+}
+
+/// Has clients end, also if something fails.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Clients go on all the while, and take nothing but an answer.
+#[test]
+fn a_shard_is_removed_unnoticed() {
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let place = cluster.place();
+    let mut guided = Guided::new(&cluster);
+    let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        assert_eq!(guided.call(key, &["SET", key, "0"]).unwrap(), ok());
+    }
+    let is_over = AtomicBool::new(false);
+    let former = cluster.topology().expect("it is there");
+    let former: Vec<ServerId> = former.servers_of(ShardId(1)).map(|server| server.id).collect();
+    let count = std::thread::scope(|scope| {
+        let (keys, is_over) = (&keys, &is_over);
+        let client = scope.spawn(move || {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                count += 1;
+                for key in keys {
+                    assert_eq!(
+                        guided.call_once(key, &["INCR", key]).expect("it is carried out"),
+                        Value::Int(count)
+                    );
+                }
+            }
+            count
+        });
+        let over = Over(is_over);
+        // Whoever looks no longer finds it going on.
+        let begun = shown_by("cluster", &["remove-shard", "1", "--no-wait", "--config", &place]);
+        assert!(begun.starts_with("moves 1"), "{begun}");
+        let shown = shown_by("cluster", &["remove-shard", "1", "--config", &place]);
+        assert!(shown.contains("shard 1 is removed, and so are its servers: "), "{shown}");
+        drop(over);
+        client.join().expect("all was answered")
+    });
+    assert!(count > 0);
+    let topology = cluster.topology().expect("it is there");
+    assert_eq!(topology.shards.keys().copied().collect::<Vec<_>>(), [SHARD]);
+    assert_eq!(topology.slots.count_of(SHARD), wire::SLOTS);
+    assert!(former.iter().all(|id| !topology.servers.contains_key(id)));
+    let Some(Value::Bulk(status)) = cluster.ask_config(&["CLUSTER", "STATUS", "JSON"]) else {
+        panic!("it is there")
+    };
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("it is JSON");
+    assert_eq!(status["policy"]["shards"], 1);
+    // A server of it knows whom to ask.
+    let mut client = cluster.connect(former[0]).expect("it is up");
+    cluster::wait_until("it has heard of it", || {
+        error(&call(&mut client, &["GET", "k1"])).starts_with("MOVED")
+    });
+    assert!(shown_by("cluster", &["remove-shard", "1", "--config", &place]).contains("is removed"));
+    assert!(refused_by("cluster", &["remove-shard", "0", "--config", &place]).contains("is the last one"));
+    assert!(refused_by("cluster", &["remove-shard", "7", "--config", &place]).contains("NOSHARD"));
+}
