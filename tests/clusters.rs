@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod guided;
+mod secured;
 mod tended;
 
 use cluster::Cluster;

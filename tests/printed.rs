@@ -55,7 +55,9 @@ const NOT_RUN: &[NotRun] = &[
         begin: "tarn server --tls-port ",
         why: "it needs certificates; tests/tls.rs makes some",
         is_sound: |line| {
-            has_options("server", "--tls-port --tls-cert-file --tls-key-file --tls-ca-cert-file", line)
+            let tls = "--tls-port --tls-cert-file --tls-key-file --tls-ca-cert-file --tls-cluster --tls-replication";
+            let cluster = "--port --masterauth --requirepass --cluster-enabled --cluster-config-servers";
+            has_options("server", &format!("{tls} {cluster}"), line)
         },
     },
     NotRun {
@@ -69,9 +71,15 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| {
             let word = line.split(' ').nth(2).unwrap_or_default();
             let help = shown_by("cluster", &["--help"]);
-            let is_named = help.contains(&format!("tarn cluster {word}")) || help.contains(&format!("\n  {word} "));
+            let is_named =
+                help.contains(&format!("tarn cluster {word}")) || help.contains(&format!("\n  {word} "));
             is_named && has_options("cluster", &help, line)
         },
+    },
+    NotRun {
+        begin: "tarn config --store dir:",
+        why: "it serves until it is ended, and wants certificates; tests/clusters/secured.rs makes some",
+        is_sound: |line| has_options("config", &shown_by("config", &["--help"]), line),
     },
     NotRun {
         begin: "tarn config --store etcd:",

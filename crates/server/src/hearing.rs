@@ -8,6 +8,7 @@
 
 use crate::clustered::{Link, Part, View};
 use crate::insync::asking::Asking;
+use crate::insync::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::Address;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ impl Hearing<'_> {
 
     /// Has one listen at each node that there is, and at nobody else.
     fn follow(&mut self, view: &View) {
-        let with_tls = self.server.engine.config.tls_replication();
+        let with_tls = self.server.engine.config.tls_cluster();
         let others = view.topology.servers.values().filter(|other| Some(other.id) != view.id);
         let wanted: BTreeMap<_, _> = others.map(|other| (other.id, Address::of(other, with_tls))).collect();
         self.heard.retain(|id, (address, is_wanted)| {
@@ -126,7 +127,7 @@ impl Node {
 
     /// Connects, and tells subscribers what comes. Forgets the last trouble once it listens.
     fn listen(&self, trouble: &mut String) -> io::Result<std::convert::Infallible> {
-        let mut asking = Asking::to(&self.server, &self.address, PATIENCE)?;
+        let mut asking = Asking::to(&self.server, &self.address, TlsBy::Cluster, PATIENCE)?;
         let view = self.server.clustered.get().map(Part::view).unwrap_or_default();
         let own = view.id.map(|id| id.to_string()).unwrap_or_default();
         asking.ask(&[b"CLUSTER", b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes()])?;

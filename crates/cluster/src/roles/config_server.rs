@@ -7,12 +7,14 @@ use crate::store::Store;
 use crate::store::embedded::Embedded;
 use crate::store::etcd::{self, Etcd};
 use lexopt::Parser;
+use net::tls::{self, ClientCertificates};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::Prng;
 use sys::file::Fs;
+use telemetry::log;
 
 pub const USAGE: &str = "\
 Runs a config server: what the servers, proxies and operators of a cluster talk to.
@@ -30,10 +32,23 @@ Usage: tarn config --store PLACE [OPTION ...]
   --port PORT              where to listen (7900)
   --bind ADDRESS           at which address; again for each other one (127.0.0.1)
   --announce HOST[:PORT]   where other config servers reach this one (the first --bind, and --port)
-  --requirepass PASSWORD   what clients have to say
+  --requirepass PASSWORD   what clients have to say: servers (`masterauth`), operators, other config servers
   --server-user NAME       as whom it speaks to the cluster's servers (the default user)
   --server-password TEXT   and with which password (that of --requirepass)
   --maxclients COUNT       connections at most (10000)
+
+TLS, in the words of redis.conf; files are read when it begins:
+  --tls-port PORT          where TLS is spoken; --port 0: nothing else is
+  --tls-cert-file FILE, --tls-key-file FILE
+                           what is shown to those who come, and to others
+  --tls-client-cert-file FILE, --tls-client-key-file FILE
+                           what is shown to others, where that is not the same
+  --tls-ca-cert-file FILE, --tls-ca-cert-dir DIR
+                           the authorities that others' certificates come from
+  --tls-auth-clients yes|no|optional
+                           whether those who come show a certificate (yes)
+  --tls-protocols TEXT     versions (TLSv1.2 TLSv1.3)
+  --tls-cluster yes|no     whether other config servers and servers are spoken to by TLS (no)
 
 A cluster that begins takes these over; later `tarn cluster set` changes them:
   --copies COUNT           servers of each shard (2)
@@ -56,6 +71,8 @@ struct Given {
     server_user: String,
     server_password: Option<String>,
     clients_max: usize,
+    tls_port: u16,
+    tls: tls::Settings,
     policy: Policy,
     lease: Duration,
 }
@@ -75,6 +92,8 @@ impl Default for Given {
             server_user: String::new(),
             server_password: None,
             clients_max: 10_000,
+            tls_port: 0,
+            tls: tls::Settings::default(),
             policy: Policy { copies: 2, shards: 1, replace_after: Duration::from_secs(600), move_rate: 0 },
             lease: Duration::from_secs(3),
         }
@@ -108,7 +127,8 @@ impl Given {
             "store-cert" => self.etcd_certificate = Some(value.into()),
             "store-key" => self.etcd_key = Some(value.into()),
             "cluster-name" => self.name = value,
-            "port" => self.port = number(name, &value, 1)?,
+            "port" => self.port = number(name, &value, 0)?,
+            "tls-port" => self.tls_port = number(name, &value, 0)?,
             "bind" => self.bind.push(value),
             "announce" => self.announce = Some(value),
             "requirepass" => self.password = Some(value),
@@ -119,9 +139,57 @@ impl Given {
             "shards" => self.policy.shards = number(name, &value, 0)?,
             "replace-after" => self.policy.replace_after = Duration::from_secs(number(name, &value, 1)?),
             "leader-lease" => self.lease = Duration::from_millis(number(name, &value, 1000)?),
+            _ => return self.take_tls(name, value),
+        }
+        Ok(())
+    }
+
+    fn take_tls(&mut self, name: &str, value: String) -> Result<(), String> {
+        let tls = &mut self.tls;
+        match name {
+            "tls-cert-file" => tls.certificate = value.into(),
+            "tls-key-file" => tls.key = value.into(),
+            "tls-client-cert-file" => tls.client_certificate = value.into(),
+            "tls-client-key-file" => tls.client_key = value.into(),
+            "tls-ca-cert-file" => tls.authorities_file = value.into(),
+            "tls-ca-cert-dir" => tls.authorities_dir = value.into(),
+            "tls-protocols" => tls.protocols = value,
+            "tls-auth-clients" => {
+                tls.client_certificates = match value.as_str() {
+                    "yes" => ClientCertificates::Required,
+                    "no" => ClientCertificates::NotAsked,
+                    "optional" => ClientCertificates::Optional,
+                    _ => return Err(format!("--{name} is yes, no or optional, and not '{value}'")),
+                }
+            }
+            "tls-cluster" => {
+                tls.is_for_servers = match value.as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(format!("--{name} is yes or no, and not '{value}'")),
+                }
+            }
             _ => return Err(format!("there is no option --{name}; see --help")),
         }
         Ok(())
+    }
+
+    /// Reads what TLS is spoken by, if it is.
+    fn contexts(&self) -> Result<Option<Arc<tls::Contexts>>, String> {
+        match (self.tls_port, self.tls.is_for_servers) {
+            (0, true) => Err("--tls-cluster wants a --tls-port, too".to_owned()),
+            (0, false) if !self.tls.certificate.as_os_str().is_empty() => {
+                Err("--tls-cert-file wants a --tls-port".to_owned())
+            }
+            (0, false) if self.port == 0 => Err("--port 0 wants a --tls-port".to_owned()),
+            (0, false) => Ok(None),
+            (port, _) if port == self.port => Err("--port and --tls-port are the same".to_owned()),
+            _ => {
+                let (contexts, warnings) = tls::Contexts::load(&self.tls)?;
+                warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
+                Ok(Some(Arc::new(contexts)))
+            }
+        }
     }
 
     fn settings(self) -> Result<Settings, String> {
@@ -132,10 +200,12 @@ impl Given {
                 self.name
             ));
         }
+        let contexts = self.contexts()?;
         let bind = if self.bind.is_empty() { vec!["127.0.0.1".to_owned()] } else { self.bind };
+        let own_port = if self.tls.is_for_servers || self.port == 0 { self.tls_port } else { self.port };
         let (host, port) = match &self.announce {
-            None => (bind[0].clone(), self.port),
-            Some(text) => address(text, self.port)
+            None => (bind[0].clone(), own_port),
+            Some(text) => address(text, own_port)
                 .ok_or_else(|| format!("--announce wants HOST or HOST:PORT, and not '{text}'"))?,
         };
         let name = hexadecimal();
@@ -149,6 +219,9 @@ impl Given {
         Ok(Settings {
             bind,
             port: self.port,
+            tls_port: self.tls_port,
+            peers: contexts.as_ref().filter(|_| self.tls.is_for_servers).and_then(|it| it.client.clone()),
+            clients: contexts.map(|contexts| contexts.server.clone()),
             server_password: self.server_password.or_else(|| self.password.clone()),
             password: self.password,
             server_user: self.server_user,

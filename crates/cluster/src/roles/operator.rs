@@ -1,9 +1,10 @@
 //! `tarn cluster`: the operator's tool. All but `up` is one request to a config server; what moves slots shows how that goes.
 
-use super::asking::Asking;
+use super::asking::{Asking, Entry};
 use super::config_server::address;
 use super::{option, progress, up, value_of};
 use lexopt::{Arg, Parser};
+use net::tls;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -23,7 +24,7 @@ them; their data stay, and `up` goes on from there. What stands behind -- goes t
   --dir DIR          where all lies (./tarn-cluster)
   --edition NAME     memory, durable or capacity (durable)
 
-Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
+Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [--tls --cacert FILE]
 
   status [--json]              who is in the cluster, and how its shards stand
   topology                     what servers and proxies are told
@@ -46,7 +47,11 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
   Whatever ends them, the moves go on: the same command again, or `moves`, shows them.
 
   --config       where config servers are (127.0.0.1:7900)
-  --password     what they want to hear";
+  --password     what they want to hear
+  --tls          speak TLS with them
+  --cacert       the authorities that their certificates come from, in a file,
+  --cacertdir    or in the files of a directory
+  --cert, --key  what is shown to them";
 
 /// The config server of a cluster that `up` has begun without other words.
 pub const CONFIG_PORT: u16 = 7900;
@@ -59,7 +64,9 @@ const COPYING: Duration = Duration::from_secs(3700);
 struct Given {
     words: Vec<String>,
     config: Option<String>,
-    password: Option<String>,
+    entry: Entry,
+    wants_tls: bool,
+    tls: tls::Settings,
     to: Option<String>,
     from: Option<String>,
     by: Option<String>,
@@ -91,7 +98,12 @@ impl Given {
                 "accept-loss" => given.accepts_loss = true,
                 "gone" => given.gone = value()?,
                 "config" => given.config = value()?,
-                "password" => given.password = value()?,
+                "password" => given.entry.password = value()?,
+                "tls" => given.wants_tls = true,
+                "cacert" => given.tls.authorities_file = value()?.unwrap_or_default().into(),
+                "cacertdir" => given.tls.authorities_dir = value()?.unwrap_or_default().into(),
+                "cert" => given.tls.certificate = value()?.unwrap_or_default().into(),
+                "key" => given.tls.key = value()?.unwrap_or_default().into(),
                 "to" => given.to = value()?,
                 "from" => given.from = value()?,
                 "by" => given.by = value()?,
@@ -100,7 +112,26 @@ impl Given {
                 _ => return Err(format!("there is no option --{name}; see --help")),
             }
         }
+        given.secure()?;
         Ok(given)
+    }
+
+    /// Reads what it speaks TLS by, if it does.
+    fn secure(&mut self) -> Result<(), String> {
+        let names_files =
+            [&self.tls.authorities_file, &self.tls.authorities_dir, &self.tls.certificate, &self.tls.key];
+        match self.wants_tls {
+            true => {
+                let context = tls::Contexts::outgoing(&self.tls);
+                self.entry.tls =
+                    Some(context.map_err(|why| format!("--cacert, --cacertdir, --cert, --key: {why}"))?);
+                Ok(())
+            }
+            false if names_files.iter().any(|path| !path.as_os_str().is_empty()) => {
+                Err("--cacert, --cacertdir, --cert and --key go with --tls".to_owned())
+            }
+            false => Ok(()),
+        }
     }
 
     fn asking(&self) -> Result<Asking, String> {
@@ -108,7 +139,7 @@ impl Given {
         let places: Option<Vec<(String, u16)>> =
             text.split(',').map(|place| address(place.trim(), CONFIG_PORT)).collect();
         let places = places.ok_or_else(|| format!("--config wants HOST:PORT, and not '{text}'"))?;
-        Asking::to(&places, self.password.as_deref())
+        Asking::to(&places, &self.entry)
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod children;
 
-use super::asking::Asking;
+use super::asking::{Asking, Entry};
 use super::operator::CONFIG_PORT;
 use super::{option, value_of};
 use children::{Part, Parts};
@@ -281,7 +281,7 @@ fn await_service(
         if begun.elapsed() > BEGINNING {
             return Err(format!("the cluster does not serve after {} s: {last}", BEGINNING.as_secs()));
         }
-        let mut connected = match asking.take().map_or_else(|| Asking::to(&places, None), Ok) {
+        let mut connected = match asking.take().map_or_else(|| Asking::to(&places, &Entry::default()), Ok) {
             Ok(connected) => connected,
             Err(why) => {
                 last = why;

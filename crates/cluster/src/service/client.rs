@@ -10,6 +10,7 @@ use std::time::Duration;
 use telemetry::log;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use wire::{Authenticated, Batch, Limits, Parser, Reply};
 
 /// Bytes that are read at once.
@@ -22,11 +23,13 @@ const REQUEST_BYTES_MAX: usize = 4 << 20;
 const WRITING: Duration = Duration::from_secs(10);
 /// How often who follows is told that the config server lives.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// How long a client may take to agree on keys.
+const AGREEING: Duration = Duration::from_secs(10);
 /// After a connection could not be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Accepts for as long as the service lives.
-pub async fn accept(desk: Rc<Desk>, listener: TcpListener) {
+/// Accepts for as long as the service lives; with TLS if there is something to speak it by.
+pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     loop {
         match listener.accept().await {
             Err(error) => {
@@ -34,14 +37,26 @@ pub async fn accept(desk: Rc<Desk>, listener: TcpListener) {
                 tokio::time::sleep(RETRY).await;
             }
             Ok((mut socket, _)) if desk.clients.get() >= desk.settings.clients_max => {
-                // It is gone if it does not listen.
+                // It is gone if it does not listen, and hears nothing of it with TLS.
                 let _ = socket.try_write(b"-ERR max number of clients reached\r\n");
                 let _ = socket.shutdown().await;
             }
             Ok((socket, _)) => {
                 // Only latency depends on it.
                 let _ = socket.set_nodelay(true);
-                tokio::task::spawn_local(attend(desk.clone(), socket));
+                let counted = Counted::new(&desk);
+                match &tls {
+                    None => tokio::task::spawn_local(attend(desk.clone(), socket, counted)),
+                    Some(tls) => {
+                        let agreeing = tokio::time::timeout(AGREEING, tls.accept(socket));
+                        let desk = desk.clone();
+                        tokio::task::spawn_local(async move {
+                            if let Ok(Ok(socket)) = agreeing.await {
+                                attend(desk, socket, counted).await;
+                            }
+                        })
+                    }
+                };
             }
         }
     }
@@ -64,8 +79,7 @@ impl Drop for Counted {
     }
 }
 
-async fn attend(desk: Rc<Desk>, mut socket: impl AsyncRead + AsyncWrite + Unpin) {
-    let _counted = Counted::new(&desk);
+async fn attend(desk: Rc<Desk>, mut socket: impl AsyncRead + AsyncWrite + Unpin, _counted: Counted) {
     let mut session = Session::new(&desk);
     // However it ends: the connection does.
     let _ = converse(&desk, &mut session, &mut socket).await;

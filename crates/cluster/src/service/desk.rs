@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use topology::{Server, ServerId};
 
 /// How long the store may be silent before it counts for nothing what is known of it. Longer than it takes until another member of it is asked.
@@ -21,8 +22,14 @@ const FRESH_WITHIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// Addresses to listen at.
     pub bind: Vec<String>,
-    /// The port.
+    /// The port; 0: none without TLS.
     pub port: u16,
+    /// The port where TLS is spoken; 0: none.
+    pub tls_port: u16,
+    /// By which it is spoken there.
+    pub clients: Option<Arc<ServerConfig>>,
+    /// By which it is spoken to other config servers and to servers; None: it is not.
+    pub peers: Option<Arc<ClientConfig>>,
     /// What clients have to say; None: nothing.
     pub password: Option<String>,
     /// As whom it speaks to servers; empty: the default user.

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use telemetry::log;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::TlsAcceptor;
 use topology::ServerId;
 
 /// How often time passes for the state machine.
@@ -53,10 +54,14 @@ pub fn run(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> {
 
 async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> {
     let mut listeners = Vec::new();
-    for host in &settings.bind {
-        let port = settings.port;
-        let listener = TcpListener::bind((host.as_str(), port)).await;
-        listeners.push(listener.map_err(|error| format!("cannot listen at {host}:{port}: {error}"))?);
+    let tls = settings.clients.clone().map(TlsAcceptor::from);
+    let ports = [(settings.port, None), (settings.tls_port, tls)];
+    for (port, tls) in ports.iter().filter(|(port, _)| *port != 0) {
+        for host in &settings.bind {
+            let listener = TcpListener::bind((host.as_str(), *port)).await;
+            let listener = listener.map_err(|error| format!("cannot listen at {host}:{port}: {error}"))?;
+            listeners.push((listener, tls.clone()));
+        }
     }
     let (letters, incoming) = mpsc::channel(LETTERS_MAX);
     let (publish, published) = watch::channel(Published::default());
@@ -64,11 +69,15 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
     let desk = Rc::new(Desk::new(settings, store, letters, published));
     watcher::begin(&desk).map_err(|error| format!("cannot begin a thread: {error}"))?;
     tokio::task::spawn_local(peer::tell_leader(desk.clone()));
-    for listener in listeners {
-        tokio::task::spawn_local(client::accept(desk.clone(), listener));
+    for (listener, tls) in listeners {
+        tokio::task::spawn_local(client::accept(desk.clone(), listener, tls));
     }
-    let shown = &desk.settings;
-    log!(Notice, "Ready to accept connections at {}:{}", shown.bind.join(","), shown.port);
+    let shown = ports.iter().filter(|(port, _)| *port != 0).map(|(port, tls)| match tls {
+        None => format!("port {port}"),
+        Some(_) => format!("port {port} (TLS)"),
+    });
+    let shown: Vec<String> = shown.collect();
+    log!(Notice, "Ready to accept connections at {}, {}", desk.settings.bind.join(","), shown.join(", "));
     let mut keeper = Keeper {
         control,
         desk: desk.clone(),

@@ -4,10 +4,14 @@ use super::desk::{Desk, Letter};
 use crate::control::Leader;
 use replication::insync::Loss;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 use topology::Server;
 use wire::{Decoder, Value, encode_request};
 
@@ -20,19 +24,30 @@ const TELLING: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4096;
 
+/// With TLS or without.
+trait Socket: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
+
 /// A connection to a config server or to a server.
 pub struct Peer {
-    socket: TcpStream,
+    socket: Box<dyn Socket>,
     decoder: Decoder,
 }
 
 impl Peer {
-    /// Connects, and says the password if there is one.
+    /// Connects, with TLS if the settings say so, and says the password if there is one.
     ///
     /// # Errors
     /// A sentence.
-    pub async fn connect(host: &str, port: u16, user: &str, password: Option<&str>) -> Result<Peer, String> {
-        let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port)));
+    async fn connect(
+        desk: &Desk,
+        (host, port): (&str, u16),
+        user: &str,
+        password: Option<&str>,
+    ) -> Result<Peer, String> {
+        let tls = desk.settings.peers.clone();
+        let connecting = tokio::time::timeout(PATIENCE, connect(host, port, tls));
         let shown = |why: &dyn std::fmt::Display| format!("{host}:{port} is not reached: {why}");
         let socket =
             connecting.await.map_err(|_| shown(&"it takes too long"))?.map_err(|error| shown(&error))?;
@@ -55,6 +70,7 @@ impl Peer {
         encode_request(&mut bytes, words);
         let asking = async {
             self.socket.write_all(&bytes).await.map_err(|error| error.to_string())?;
+            self.socket.flush().await.map_err(|error| error.to_string())?;
             let mut buffer = vec![0; READ_BYTES];
             loop {
                 if let Some(value) = self.decoder.decode().map_err(|error| error.to_string())? {
@@ -74,8 +90,21 @@ impl Peer {
     }
 }
 
+async fn connect(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> std::io::Result<Box<dyn Socket>> {
+    let socket = TcpStream::connect((host, port)).await?;
+    socket.set_nodelay(true)?;
+    Ok(match tls {
+        None => Box::new(socket),
+        Some(context) => {
+            // What name is in a certificate does not count (`net::tls`).
+            let name = ServerName::IpAddress(socket.peer_addr()?.ip().into());
+            Box::new(TlsConnector::from(context).connect(name, socket).await?)
+        }
+    })
+}
+
 async fn to(desk: &Desk, leader: &Leader) -> Result<Peer, String> {
-    Peer::connect(&leader.host, leader.port, "", desk.settings.password.as_deref()).await
+    Peer::connect(desk, (&leader.host, leader.port), "", desk.settings.password.as_deref()).await
 }
 
 /// Has the leader carry a request out.
@@ -157,6 +186,7 @@ pub async fn promote(
 async fn tell(desk: &Desk, server: &Server, words: &[&[u8]]) -> Result<(), String> {
     let settings = &desk.settings;
     let password = settings.server_password.as_deref();
-    let mut peer = Peer::connect(&server.host, server.port, &settings.server_user, password).await?;
+    let port = if settings.peers.is_some() { server.tls_port } else { server.port };
+    let mut peer = Peer::connect(desk, (&server.host, port), &settings.server_user, password).await?;
     peer.ask(words, PATIENCE).await.map(drop)
 }

@@ -224,6 +224,7 @@ fn info(desk: &Desk) -> String {
         ("mode", "config".to_owned()),
         ("process_id", std::process::id().to_string()),
         ("tcp_port", desk.settings.port.to_string()),
+        ("tls_port", desk.settings.tls_port.to_string()),
         ("uptime_in_seconds", desk.begun.elapsed().as_secs().to_string()),
         ("connected_clients", desk.clients.get().to_string()),
         ("total_connections_received", desk.clients_ever.get().to_string()),

@@ -129,6 +129,9 @@ impl Config {
         let settings = Settings {
             bind: vec![own.host.clone()],
             port,
+            tls_port: 0,
+            clients: None,
+            peers: None,
             password: None,
             server_user: String::new(),
             server_password: None,

@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
     works("tls-client-cert-file", TEXT, ""),
     works("tls-client-key-file", TEXT, ""),
     absent("tls-client-key-file-pass", TEXT, "", "encrypted keys are not read").flags(Flags::SENSITIVE),
-    works("tls-cluster", BOOL, "no").here("MIGRATE speaks TLS; there is no cluster mode in this version"),
+    works("tls-cluster", BOOL, "no").here("in a cluster, config servers are spoken to by TLS, and other servers about anything but replication; MIGRATE speaks it, too"),
     absent("tls-dh-params-file", TEXT, "", "keys are agreed on by elliptic curves only"),
     works("tls-key-file", TEXT, ""),
     absent("tls-key-file-pass", TEXT, "", "encrypted keys are not read").flags(Flags::SENSITIVE),

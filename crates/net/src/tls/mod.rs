@@ -64,6 +64,27 @@ pub struct Settings {
     pub session_seconds: Option<u32>,
 }
 
+impl Default for Settings {
+    /// As where no directive says anything.
+    fn default() -> Settings {
+        Settings {
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            client_certificate: PathBuf::new(),
+            client_key: PathBuf::new(),
+            authorities_file: PathBuf::new(),
+            authorities_dir: PathBuf::new(),
+            client_certificates: ClientCertificates::Required,
+            is_for_servers: false,
+            protocols: String::new(),
+            ciphers: String::new(),
+            ciphersuites: String::new(),
+            prefers_own_order: false,
+            session_seconds: Some(300),
+        }
+    }
+}
+
 /// What connections are made from.
 #[derive(Debug)]
 pub struct Contexts {
@@ -80,9 +101,7 @@ impl Contexts {
     /// A sentence that names the directive.
     pub fn load(settings: &Settings) -> Result<(Contexts, Vec<String>), String> {
         let mut warnings = Vec::new();
-        let (suites, versions) = suites::chosen(settings, &mut warnings)?;
-        let provider = CryptoProvider { cipher_suites: suites, ..rustls::crypto::ring::default_provider() };
-        let provider = Arc::new(provider);
+        let (provider, versions) = provider(settings, &mut warnings)?;
         let needs_authorities =
             settings.client_certificates != ClientCertificates::NotAsked || settings.is_for_servers;
         let authorities = files::authorities(settings, &mut warnings)?.map(Arc::new);
@@ -100,6 +119,27 @@ impl Contexts {
         };
         Ok((Contexts { server: Arc::new(server), client }, warnings))
     }
+
+    /// What a tool's connections to servers are made from. It shows a certificate if it has one.
+    ///
+    /// # Errors
+    /// A sentence that names the directive.
+    pub fn outgoing(settings: &Settings) -> Result<Arc<ClientConfig>, String> {
+        let mut warnings = Vec::new();
+        let (provider, versions) = provider(settings, &mut warnings)?;
+        let authorities = files::authorities(settings, &mut warnings)?;
+        let authorities = authorities.ok_or("no authority is named that servers' certificates come from")?;
+        outgoing::config(settings, &provider, &versions, Arc::new(authorities)).map(Arc::new)
+    }
+}
+
+fn provider(
+    settings: &Settings,
+    warnings: &mut Vec<String>,
+) -> Result<(Arc<CryptoProvider>, Versions), String> {
+    let (cipher_suites, versions) = suites::chosen(settings, warnings)?;
+    let provider = CryptoProvider { cipher_suites, ..rustls::crypto::ring::default_provider() };
+    Ok((Arc::new(provider), versions))
 }
 
 type Versions = Vec<&'static rustls::SupportedProtocolVersion>;

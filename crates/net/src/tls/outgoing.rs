@@ -24,6 +24,9 @@ pub fn config(
         .map_err(|error| format!("tls-protocols and the lists of suites do not go together: {error}"))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(OfAnyName(verifier)));
+    if settings.certificate.as_os_str().is_empty() && settings.client_certificate.as_os_str().is_empty() {
+        return Ok(builder.with_no_client_auth());
+    }
     let has_own = !settings.client_certificate.as_os_str().is_empty();
     let (certificate, key_file, directives) = match has_own {
         true => {

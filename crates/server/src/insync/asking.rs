@@ -2,7 +2,7 @@
 //!
 //! Thread rule: one thread has it.
 
-use super::dialling::{connect, credentials};
+use super::dialling::{TlsBy, connect, credentials};
 use super::look;
 use crate::server::Server;
 use crate::shard::Address;
@@ -29,9 +29,14 @@ impl<'s> Asking<'s> {
     ///
     /// # Errors
     /// Those of the system; the password is wrong; the server ends.
-    pub fn to(server: &'s Arc<Server>, address: &Address, patience: Duration) -> io::Result<Asking<'s>> {
+    pub fn to(
+        server: &'s Arc<Server>,
+        address: &Address,
+        by: TlsBy,
+        patience: Duration,
+    ) -> io::Result<Asking<'s>> {
         let deadline = Instant::now() + patience;
-        let outgoing = connect(server, address, deadline, &mut || look(server))?;
+        let outgoing = connect(server, address, by, deadline, &mut || look(server))?;
         let mut asking = Asking { server, outgoing, decoder: Decoder::new(), patience };
         if let Some(words) = credentials(server) {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

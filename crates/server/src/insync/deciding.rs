@@ -5,6 +5,7 @@
 //! answered; nor is what waited for so long that others have come behind it.
 
 use super::asking::Asking;
+use super::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::{Address, Letter, Shard, Store};
 use replication::insync::{Answer, Decision, Event, Request};
@@ -26,13 +27,15 @@ return {1, ARGV[2]}";
 /// The thread's part.
 pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
     let settings = &shard.settings;
-    let (places, words) = match &settings.store {
-        Store::Server(address) => (vec![address.clone()], Words::Key(key(&settings.name))),
+    let (places, by, words) = match &settings.store {
+        Store::Server(address) => {
+            (vec![address.clone()], TlsBy::Replication, Words::Key(key(&settings.name)))
+        }
         Store::Cluster { config_servers, shard } => {
-            (config_servers.clone(), Words::Number(shard.to_string().into_bytes()))
+            (config_servers.clone(), TlsBy::Cluster, Words::Number(shard.to_string().into_bytes()))
         }
     };
-    let mut way = Way { server, places, place: 0, words, connection: None, trouble: None };
+    let mut way = Way { server, places, by, place: 0, words, connection: None, trouble: None };
     while !server.engine.is_ending() {
         let Some((ticket, request)) = shard.questions.take(PATIENCE) else { continue };
         if let Some(answer) = way.ask(&request) {
@@ -83,6 +86,7 @@ struct Way<'w> {
     server: &'w Arc<Server>,
     /// Where it can be asked.
     places: Vec<Address>,
+    by: TlsBy,
     /// Which of them is asked.
     place: usize,
     words: Words,
@@ -106,7 +110,7 @@ impl Way<'_> {
     fn ask_once(&mut self, request: &Request) -> Option<Answer> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            None => match Asking::to(self.server, &self.places[self.place], PATIENCE) {
+            None => match Asking::to(self.server, &self.places[self.place], self.by, PATIENCE) {
                 Ok(connection) => self.connection.insert(connection),
                 Err(error) => {
                     self.note(Some(error.to_string()));

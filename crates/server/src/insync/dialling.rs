@@ -99,7 +99,8 @@ impl Dialled<'_> {
         let settings = &self.shard.settings;
         let address = self.shard.address_of(node).ok_or(ErrorKind::NotFound)?;
         let deadline = Instant::now() + DIALLING;
-        let mut outgoing = connect(self.server, &address, deadline, &mut || self.look())?;
+        let by = TlsBy::Replication;
+        let mut outgoing = connect(self.server, &address, by, deadline, &mut || self.look())?;
         let (mut bytes, mut answers) = (Vec::new(), 1);
         if let Some(words) = credentials(self.server) {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -209,26 +210,45 @@ fn take_line(rest: &mut Vec<u8>) -> io::Result<Option<String>> {
     }
 }
 
-/// Connects to another server of the shard, or to its store.
+/// The directive that says whether TLS is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsBy {
+    /// `tls-replication`: to nodes of the same shard, and to its store of decisions if that is a server.
+    Replication,
+    /// `tls-cluster`: to config servers, and to any server for what is not replication.
+    Cluster,
+}
+
+impl TlsBy {
+    /// Whether it is spoken, and the directive's name.
+    fn said(self, server: &Server) -> (bool, &'static str) {
+        let config = &server.engine.config;
+        match self {
+            TlsBy::Replication => (config.tls_replication(), "tls-replication"),
+            TlsBy::Cluster => (config.tls_cluster(), "tls-cluster"),
+        }
+    }
+}
+
+/// Connects to another server of the shard, to the store of decisions, or to another server of the cluster.
 ///
 /// # Errors
 /// Those of the system and of TLS.
 pub fn connect(
     server: &Server,
     address: &Address,
+    by: TlsBy,
     deadline: Instant,
     look: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Outgoing> {
-    let context =
-        match server.engine.config.tls_replication() {
-            true => {
-                let context = server.net.tls.contexts().and_then(|contexts| contexts.client.clone());
-                Some(context.ok_or_else(|| {
-                    io::Error::other("tls-replication is yes, and there are no certificates")
-                })?)
-            }
-            false => None,
-        };
+    let context = match by.said(server) {
+        (true, directive) => {
+            let context = server.net.tls.contexts().and_then(|contexts| contexts.client.clone());
+            let missing = || io::Error::other(format!("{directive} is yes, and there are no certificates"));
+            Some(context.ok_or_else(missing)?)
+        }
+        (false, _) => None,
+    };
     Outgoing::connect(address.host.clone(), address.port, context, deadline, look)
 }
 

@@ -15,6 +15,7 @@ use crate::dispatch::ownership;
 use crate::hearing;
 use crate::insync;
 use crate::insync::asking::Asking;
+use crate::insync::dialling::TlsBy;
 use crate::moving;
 use crate::server::Server;
 use crate::shard::{self, Address, Settings, Shard, Store};
@@ -199,13 +200,13 @@ impl Joining<'_> {
     fn follow(&mut self, which: usize) -> io::Result<()> {
         let server = self.server;
         let address = &self.config_servers[which].clone();
-        let mut topologies = Asking::to(server, address, PATIENCE)?;
+        let mut topologies = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
         if let Err(error) = self.introduce(&mut topologies) {
             self.note_refusal(&error.to_string());
             return Err(error);
         }
         (self.is_refused, self.may_enter) = (false, true);
-        let mut figures = Asking::to(server, address, PATIENCE)?;
+        let mut figures = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
         let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
         self.note(which, "");

@@ -15,6 +15,7 @@ use super::telling::{Config, Retry};
 use crate::clustered::View;
 use crate::feeding::slot_stream::SlotStream;
 use crate::insync::asking::Asking;
+use crate::insync::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::Address;
 use engine::slot_copy::{self, Copied, Taker};
@@ -196,9 +197,8 @@ impl<'g> Giving<'g> {
         let view = view(self.server);
         let unknown = || io::Error::other(format!("shard {} has no master", self.one.to));
         let to = view.topology.master_of(self.one.to).ok_or_else(unknown)?;
-        let with_tls = self.server.engine.config.tls_replication();
-        let place = Address::of(to, with_tls);
-        let mut asking = Asking::to(self.server, &place, PATIENCE)?;
+        let place = Address::of(to, self.server.engine.config.tls_cluster());
+        let mut asking = Asking::to(self.server, &place, TlsBy::Cluster, PATIENCE)?;
         let (id, attempt) = (self.one.id.to_string(), self.one.attempt.to_string());
         let words: [&[u8]; 4] = [b"SLOTMOVE", b"BEGIN", id.as_bytes(), attempt.as_bytes()];
         match asking.ask(&words)? {

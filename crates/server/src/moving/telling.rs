@@ -1,6 +1,7 @@
 //! What the master of a shard that gives slots away says to the config servers. Whatever they answer, how it stands is in the topology that follows.
 
 use crate::insync::asking::Asking;
+use crate::insync::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::Address;
 use std::io;
@@ -97,7 +98,7 @@ impl<'c> Config<'c> {
             none => {
                 let place = &self.places[self.next % self.places.len()];
                 self.next += 1;
-                none.insert(Asking::to(self.server, place, PATIENCE)?)
+                none.insert(Asking::to(self.server, place, TlsBy::Cluster, PATIENCE)?)
             }
         };
         let answer = asking.ask(words);

@@ -9,6 +9,7 @@ use crate::clustered::View;
 use crate::commands::cluster::telling;
 use crate::dispatch::Context;
 use crate::insync::asking::Asking;
+use crate::insync::dialling::TlsBy;
 use crate::joining;
 use crate::server::Server;
 use command::{Error, Result, parse};
@@ -299,7 +300,8 @@ pub(super) fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Resul
     let config_servers = joining::config_servers(server).map_err(|error| format!("ERR {error}"))?;
     let mut last = String::new();
     for address in &config_servers {
-        let asked = Asking::to(server, address, ORDER_PATIENCE).and_then(|mut way| way.ask(words));
+        let asked =
+            Asking::to(server, address, TlsBy::Cluster, ORDER_PATIENCE).and_then(|mut way| way.ask(words));
         match asked.map_err(|error| error.to_string()) {
             Ok(_) => return Ok(()),
             Err(why) if why.starts_with("ERR ") => return Err(why),
