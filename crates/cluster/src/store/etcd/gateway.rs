@@ -133,20 +133,26 @@ impl Gateway {
         self.try_all(path, form, |failure| failure.certainty == Certainty::NotDone && failure.code.is_none())
     }
 
-    /// Opens a stream of lines at one member.
-    pub fn open(&self, path: &str, form: &Value) -> Result<http::Response<Body>, Failure> {
+    /// Opens a stream of lines at one member, which is told too.
+    pub fn open(&self, path: &str, form: &Value) -> Result<(String, http::Response<Body>), Failure> {
         self.with_members(
             Instant::now() + CALL,
             |_| true,
             |endpoint| {
                 let answer = self.send(endpoint, path, form, ANSWERING, Some(WATCHING))?;
                 if answer.status() == http::StatusCode::OK {
-                    Ok(answer)
+                    Ok((endpoint.to_owned(), answer))
                 } else {
                     Err(refusal(endpoint, answer))
                 }
             },
         )
+    }
+
+    /// Whether a member is the one that is asked first: the last one that answered.
+    pub fn is_first(&self, endpoint: &str) -> bool {
+        let endpoints = &self.options.endpoints;
+        endpoints[self.first.load(Ordering::Relaxed) % endpoints.len()] == endpoint
     }
 
     /// Has the next member be asked first from now on.

@@ -2,7 +2,7 @@
 //!
 //! 1. A change is sent once. Only when it is sure that it was not carried out (nobody was reached, or etcd has refused it) is another member asked.
 //! 2. Reads and changes go through etcd's consensus, so a member that is cut off answers none.
-//! 3. A watch that is quiet is compared with such a read, so a member that is cut off leaves nobody behind for long.
+//! 3. A watch that is quiet is compared with such a read, and goes on at the member that has answered it, so one that is cut off leaves nobody behind for long.
 
 mod forms;
 mod gateway;

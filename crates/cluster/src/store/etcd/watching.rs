@@ -31,6 +31,8 @@ pub struct Watching {
     gateway: Arc<Gateway>,
     prefix: String,
     after: Revision,
+    /// The member that tells.
+    member: String,
     lines: Receiver<Line>,
     /// What was seen and not told yet.
     ahead: VecDeque<(Revision, Vec<Changed>)>,
@@ -42,11 +44,12 @@ pub struct Watching {
 
 impl Watching {
     pub fn begin(gateway: &Arc<Gateway>, prefix: &str, after: Revision) -> Result<Watching, Unavailable> {
-        let lines = open(gateway, prefix, after)?;
+        let (member, lines) = open(gateway, prefix, after)?;
         let mut watching = Watching {
             gateway: gateway.clone(),
             prefix: prefix.to_owned(),
             after,
+            member,
             lines,
             ahead: VecDeque::new(),
             compared: Instant::now(),
@@ -114,6 +117,15 @@ impl Watching {
         let reading = forms::reading(&answer).ok_or_else(senseless)?;
         self.compared = Instant::now();
         self.expects = reading.entries.first().map(|entry| (entry.revision, Instant::now() + BEHIND));
+        // What is gone is not read, so it is heard of from a member that answers only.
+        if !self.gateway.is_first(&self.member) {
+            self.open_again()?;
+        }
+        Ok(())
+    }
+
+    fn open_again(&mut self) -> Result<(), Unavailable> {
+        (self.member, self.lines) = open(&self.gateway, &self.prefix, self.after)?;
         Ok(())
     }
 }
@@ -137,9 +149,7 @@ impl Watch for Watching {
                     return Ok(Seen::Quiet);
                 }
                 // It was read for long enough from one member.
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.lines = open(&self.gateway, &self.prefix, self.after)?;
-                }
+                Err(RecvTimeoutError::Disconnected) => self.open_again()?,
             }
         }
     }
@@ -153,20 +163,20 @@ fn said(line: Vec<u8>) -> Receiver<Line> {
     lines
 }
 
-fn open(gateway: &Gateway, prefix: &str, after: Revision) -> Result<Receiver<Line>, Unavailable> {
+fn open(gateway: &Gateway, prefix: &str, after: Revision) -> Result<(String, Receiver<Line>), Unavailable> {
     let form = json!({ "create_request": {
         "key": encoded(prefix),
         "range_end": end_of(prefix),
         "start_revision": (after.0 + 1).to_string(),
     } });
-    let answer = gateway.open("/v3/watch", &form)?;
+    let (member, answer) = gateway.open("/v3/watch", &form)?;
     let (say, lines) = sync_channel(LINES_MAX);
     let reader = BufReader::new(answer.into_body().into_reader());
     std::thread::Builder::new()
         .name("etcd-watch".to_owned())
         .spawn(move || read(reader, &say))
         .map_err(|error| Unavailable(format!("cannot begin a thread: {error}")))?;
-    Ok(lines)
+    Ok((member, lines))
 }
 
 /// Reads lines until there are no more, or nobody wants them.

@@ -148,6 +148,21 @@ fn a_lease_that_nobody_renews_ends() {
     assert_eq!(store.renew(lease), Ok(false));
 }
 
+/// What is gone is not found by a read: only who watches elsewhere hears of it.
+#[test]
+fn the_end_of_a_lease_is_seen_when_the_member_that_tells_stands_still() {
+    let members = Members::start(3);
+    members.store();
+    // Another, which asks the first member first.
+    let store = members.store();
+    let lease = store.grant(Duration::from_secs(3)).expect("it answers");
+    let at = done(&store, Vec::new(), vec![super::put_for("/t/led", "me", lease)]);
+    let mut watch = store.watch("/t/", at).expect("it answers");
+    members.signal(0, "-STOP");
+    assert_eq!(next(&mut *watch).1, [super::gone("/t/led")]);
+    members.signal(0, "-CONT");
+}
+
 /// Changes until it is done, for as long as nobody is reached or nobody can say; how long that took.
 fn insist(store: &Etcd, key: &str, value: &str) -> Duration {
     let begun = Instant::now();
