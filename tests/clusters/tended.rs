@@ -3,6 +3,7 @@
 use super::cluster::{self, Cluster};
 use super::error;
 use super::guided::Guided;
+use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::ask::{call, ok, text};
@@ -66,6 +67,34 @@ fn a_shard_whose_members_are_gone_begins_anew_with_a_copy_that_is_behind() {
     let before = epoch();
     assert_eq!(call(&mut client, &["INCR", "new"]), Value::Int(2));
     assert_eq!(epoch(), before);
+}
+
+/// Both were started again, and what they held was in memory: there is nobody to name.
+#[test]
+fn a_shard_whose_data_is_gone_begins_anew_empty() {
+    let mut cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    let place = cluster.place();
+    let mut guided = Guided::new(&cluster);
+    assert_eq!(guided.call("lost", &["SET", "lost", "1"]).unwrap(), ok());
+    let all: Vec<ServerId> = cluster.topology().expect("it is there").servers.keys().copied().collect();
+    all.iter().for_each(|id| cluster.kill(*id));
+    all.iter().for_each(|id| cluster.restart(*id));
+    let heir = all[1].to_string();
+    let words = ["promote", "0", &heir, "--accept-loss", "--config", &place];
+    let mut told = String::new();
+    // The config server hears of them again first.
+    cluster::wait_until("it is done", || {
+        let output = run("cluster", &words);
+        told = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success()
+    });
+    assert!(told.contains(&format!("server {heir} is master of shard 0")), "{told}");
+    cluster.wait_until_whole();
+    let topology = cluster.topology().expect("it is there");
+    assert_eq!(topology.master_of(SHARD).map(|master| master.id), Some(all[1]));
+    let mut guided = Guided::new(&cluster);
+    assert_eq!(guided.call("lost", &["GET", "lost"]).unwrap(), Value::Null);
+    assert_eq!(guided.call("new", &["SET", "new", "1"]).unwrap(), ok());
 }
 
 /// Has clients end, also if something fails.
