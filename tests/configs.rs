@@ -2,7 +2,7 @@
 
 use crate::tarn_path;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testkit::ask::{ask, is_error, wait_until};
@@ -253,7 +253,7 @@ fn what_makes_no_sense_harms_nobody() {
         assert!(is_error(&call(&mut client, words), "ERR"), "{words:?}");
     }
     // Nor what says a hundred thousand times that it was passed on.
-    let mut nested = vec!["CONFIG-SERVER", "PASSED"].repeat(100_000);
+    let mut nested = ["CONFIG-SERVER", "PASSED"].repeat(100_000);
     nested.push("PING");
     assert!(is_error(&call(&mut client, &nested), "ERR"));
     for bytes in
@@ -335,10 +335,10 @@ fn a_cluster_goes_on_after_all_of_it_has_ended() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().display().to_string();
         // Two in a row for the servers.
-        let first_of_two =
-            || free_port().ok().filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port + 1)).is_ok());
         let config = free_port().expect("there is one");
-        let port = (0..100).find_map(|_| first_of_two()).expect("there are two");
+        let next = || free_port().expect("there is one");
+        let in_a_row = std::iter::repeat_with(|| (next(), next())).find(|(one, other)| *other == one + 1);
+        let (port, _) = in_a_row.expect("it goes on until there are two");
         let (port, config) = (port.to_string(), config.to_string());
         let words = ["--dir", &place, "--shards", "1", "--copies", "2", "--edition", edition];
         let words = [&words[..], &["--port", &port, "--config-port", &config]].concat();
