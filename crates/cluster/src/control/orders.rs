@@ -328,10 +328,10 @@ fn set(policy: Policy, name: &str, value: &str) -> Result<Policy, String> {
             Ok(shards) if shards < ShardId::END.0 => Ok(Policy { shards, ..policy }),
             _ => Err("there are not so many numbers of shards".to_owned()),
         },
-        "replace-after" => Ok(Policy { replace_after: Duration::from_millis(number()?), ..policy }),
+        "replace-after" => Ok(Policy { replace_after: Policy::read_replace_after(value)?, ..policy }),
         "move-rate" => Ok(Policy { move_rate: number()?, ..policy }),
         _ => Err(format!(
-            "there is no setting '{name}': copies, shards, replace-after (milliseconds), move-rate (bytes a second)"
+            "there is no setting '{name}': copies, shards, replace-after (seconds), move-rate (bytes a second)"
         )),
     }
 }

@@ -3,7 +3,7 @@
 use super::moves::Followed;
 use super::orders::Done;
 use super::view::{Standing, View, key};
-use super::{Control, IDLE, Joining, RETRY, SETTLING, Ticket, shard_of};
+use super::{Control, IDLE, Joining, Policy, RETRY, SETTLING, Ticket, shard_of};
 use crate::store::{Change, Compare, LeaseId, Outcome, Revision, Write};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,13 +188,19 @@ impl Control {
         for (shard, beginner) in unbegun {
             let placed = draft.after.placed_in(shard);
             let is_there = placed.get(&beginner).is_some_and(|server| {
-                draft.after.policy.is_none_or(|policy| self.silence(server.id, now) < policy.replace_after)
+                let is_gone = |policy: Policy| self.is_gone(server.id, policy, now);
+                !draft.after.policy.is_some_and(is_gone)
             });
             let other = placed.iter().find(|(_, server)| self.lives(server.id, now)).map(|(node, _)| *node);
             if let Some(other) = other.filter(|_| !is_there && !draft.is_full()) {
                 draft.put_shard(shard, Standing::Unbegun(other));
             }
         }
+    }
+
+    /// Whether a server was away for so long that another may have its part.
+    fn is_gone(&self, id: ServerId, policy: Policy, now: Moment) -> bool {
+        !self.lives(id, now) && self.silence(id, now) > policy.replace_after
     }
 
     /// Servers that wait for a place and live, by their addresses.
@@ -221,9 +227,9 @@ impl Control {
             let placed = draft.after.placed_in(shard);
             let edition = placed.values().next().map(|server| server.edition);
             // Who is a member may be the only one that has what was acknowledged.
-            let lost = placed.iter().find(|(node, server)| {
-                !members.contains(node) && self.silence(server.id, now) > policy.replace_after
-            });
+            let lost = placed
+                .iter()
+                .find(|(node, server)| !members.contains(node) && self.is_gone(server.id, policy, now));
             let lost = lost.map(|(_, server)| server.id);
             let is_short = (placed.len() as u64) < u64::from(policy.copies);
             if !is_short && lost.is_none() {

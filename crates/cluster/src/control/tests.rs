@@ -628,6 +628,40 @@ fn what_is_lost_is_replaced_and_what_may_be_needed_is_not() {
     assert_eq!(world.placed()[&ShardId(0)].len(), 2);
 }
 
+/// However little was once written down.
+#[test]
+fn who_was_heard_of_is_not_replaced() {
+    let mut world = World::new(5, 1, Policy { replace_after: Duration::ZERO, ..policy(1) });
+    for _ in 0..3 {
+        world.add_server("");
+    }
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    world.run_for(Duration::from_secs(3));
+    let before = world.placed();
+    let master = world.standing(ShardId(0)).and_then(|standing| standing.master()).expect("there is one");
+    let replica = before[&ShardId(0)].keys().find(|node| **node != master).expect("there is one");
+    let id = world.places[&Place { shard: ShardId(0), node: *replica }];
+    let at = world.nodes.iter().position(|node| node.server.id == id).expect("it is there");
+    world.nodes[at].is_up = false;
+    let is_alone = |world: &World| world.standing(ShardId(0)).is_some_and(|now| now.members().len() == 1);
+    world.run_until("it is no member", Duration::from_secs(2), is_alone);
+    world.run_for(Duration::from_secs(1));
+    (world.nodes[at].is_up, world.nodes[at].up_since) = (true, world.now);
+    world.run_until("it is whole again", Duration::from_secs(5), World::is_whole);
+    assert_eq!(world.placed(), before);
+    assert_eq!(world.places.len(), 2, "the third server is a spare still");
+}
+
+#[test]
+fn spans_are_in_seconds_if_nothing_else_is_said() {
+    for (text, milliseconds) in [("600", 600_000), ("600s", 600_000), ("8000ms", 8000)] {
+        assert_eq!(Policy::read_replace_after(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+    }
+    for text in ["", "s", "7", "7999ms", "-600", "1h", "600 s", "18446744073709551615"] {
+        assert!(Policy::read_replace_after(text).is_err(), "{text}");
+    }
+}
+
 #[test]
 fn operators_are_obeyed() {
     let mut world = World::new(3, 2, policy(1));
@@ -668,7 +702,9 @@ fn operators_are_obeyed() {
     assert_eq!(world.shards().len(), 2);
     let set = |name: &str, value: &str| Order::Set(name.to_owned(), value.to_owned());
     assert_eq!(order(&mut world, set("copies", "1"), 2), Some(Ok("OK".to_owned())));
-    for (name, value) in [("copies", "0"), ("copies", "x"), ("colour", "1"), ("shards", "70000")] {
+    for (name, value) in
+        [("copies", "0"), ("copies", "x"), ("colour", "1"), ("shards", "70000"), ("replace-after", "7")]
+    {
         assert!(
             order(&mut world, set(name, value), 1).is_some_and(|answer| answer.is_err()),
             "{name} {value}"

@@ -1,5 +1,6 @@
 //! What the store holds of a cluster, as a config server last saw it.
 
+use super::SILENT;
 use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,9 @@ pub mod key {
     }
 }
 
+/// The least time after which a server may be replaced: one word of it that is late is no reason.
+const REPLACE_AFTER_MIN: Duration = Duration::from_secs(2 * SILENT.as_secs());
+
 /// Settings of a cluster, which lie in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -66,6 +70,25 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Reads for how long a server may be away: seconds, or a number with `s` or `ms` behind it. Never less than it takes to be sure that it is.
+    ///
+    /// # Errors
+    /// What it has to be.
+    pub fn read_replace_after(text: &str) -> Result<Duration, String> {
+        let milliseconds = match text.strip_suffix("ms") {
+            Some(number) => number.parse().ok(),
+            None => {
+                let seconds = text.strip_suffix('s').unwrap_or(text).parse::<u64>().ok();
+                seconds.and_then(|seconds| seconds.checked_mul(1000))
+            }
+        };
+        let span = milliseconds.map(Duration::from_millis).filter(|span| *span >= REPLACE_AFTER_MIN);
+        span.ok_or_else(|| {
+            let least = REPLACE_AFTER_MIN.as_secs();
+            format!("replace-after wants {least} seconds or more (600, 600s or 600000ms), and not '{text}'")
+        })
+    }
+
     /// As a line.
     #[must_use]
     pub fn to_line(&self) -> String {

@@ -53,7 +53,7 @@ TLS, in the words of redis.conf; files are read when it begins:
 A cluster that begins takes these over; later `tarn cluster set` changes them:
   --copies COUNT           servers of each shard (2)
   --shards COUNT           shards that are begun as soon as there are servers for them (1)
-  --replace-after SECONDS  how long a server may be away before a spare takes its place (600)
+  --replace-after SECONDS  how long a server may be away before a spare takes its place (600; 8 or more, or 8000ms)
   --leader-lease MS        a leading config server that is silent for so long is replaced (3000)
 
 Ask it with redis-cli: CLUSTER STATUS, CLUSTER HELP. SIGTERM ends it.";
@@ -137,7 +137,10 @@ impl Given {
             "maxclients" => self.clients_max = number(name, &value, 1)?,
             "copies" => self.policy.copies = number(name, &value, 1)?,
             "shards" => self.policy.shards = number(name, &value, 0)?,
-            "replace-after" => self.policy.replace_after = Duration::from_secs(number(name, &value, 1)?),
+            "replace-after" => {
+                let read = Policy::read_replace_after(&value);
+                self.policy.replace_after = read.map_err(|why| format!("--{why}"))?;
+            }
             "leader-lease" => self.lease = Duration::from_millis(number(name, &value, 1000)?),
             _ => return self.take_tls(name, value),
         }

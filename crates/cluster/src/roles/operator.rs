@@ -41,7 +41,7 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
                                slots go to shards that have less than others (slots); --dry-run: says which would
   moves [--json]               slots that are on their way, and why those that have failed have
   cancel-move ID               a move ends without any change, or one that has failed is forgotten
-  set NAME VALUE               copies, shards, replace-after (milliseconds) or move-rate (bytes a second, 0: unlimited)
+  set NAME VALUE               copies, shards, replace-after (seconds) or move-rate (bytes a second, 0: unlimited)
 
   move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
   Whatever ends them, the moves go on: the same command again, or `moves`, shows them.
