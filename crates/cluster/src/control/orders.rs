@@ -14,6 +14,8 @@ const SWITCHING: Duration = Duration::from_secs(10);
 /// How long a stand-in may take for its copy.
 const COPYING: Duration = Duration::from_secs(3600);
 
+const NO_MORE_SHARDS: &str = "there are not so many numbers of shards";
+
 /// What an operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -40,11 +42,58 @@ pub enum Force {
     No,
 }
 
+/// One setting. It is put to those that there are when it is written down: others may be changed at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Servers of each shard.
+    Copies(u32),
+    /// How many shards are wanted.
+    Shards(u16),
+    /// One shard more than were wanted.
+    OneShardMore,
+    /// How long a server may be away.
+    ReplaceAfter(Duration),
+    /// Bytes that a move takes in a second.
+    MoveRate(u64),
+}
+
+impl Setting {
+    fn read(name: &str, value: &str) -> Result<Setting, String> {
+        let number = || value.parse::<u64>().map_err(|_| format!("'{value}' is no number"));
+        match name {
+            "copies" => match u32::try_from(number()?) {
+                Ok(copies @ 1..=9) => Ok(Setting::Copies(copies)),
+                _ => Err("a shard has 1 to 9 copies".to_owned()),
+            },
+            "shards" => match u16::try_from(number()?) {
+                Ok(shards) if shards < ShardId::END.0 => Ok(Setting::Shards(shards)),
+                _ => Err(NO_MORE_SHARDS.to_owned()),
+            },
+            "replace-after" => Ok(Setting::ReplaceAfter(Policy::read_replace_after(value)?)),
+            "move-rate" => Ok(Setting::MoveRate(number()?)),
+            _ => Err(format!(
+                "there is no setting '{name}': copies, shards, replace-after (seconds), move-rate (bytes a second)"
+            )),
+        }
+    }
+
+    /// The settings with this one.
+    pub fn put_to(self, policy: Policy) -> Policy {
+        match self {
+            Setting::Copies(copies) => Policy { copies, ..policy },
+            Setting::Shards(shards) => Policy { shards, ..policy },
+            Setting::OneShardMore => Policy { shards: (policy.shards + 1).min(ShardId::END.0 - 1), ..policy },
+            Setting::ReplaceAfter(replace_after) => Policy { replace_after, ..policy },
+            Setting::MoveRate(move_rate) => Policy { move_rate, ..policy },
+        }
+    }
+}
+
 /// What carries an order, or a step of it, out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Other settings.
-    Policy(Policy),
+    /// Another setting.
+    Policy(Setting),
     /// A server goes.
     Remove(ServerId),
     /// A spare gets a place, beside a server that is to go, or to be master.
@@ -223,16 +272,12 @@ impl Control {
             },
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
-                Some(policy) => {
-                    Next::Stage(Stage::Ready(Done::Policy(Policy { shards: policy.shards + 1, ..policy })))
-                }
+                Some(policy) if policy.shards + 1 >= ShardId::END.0 => refuse(NO_MORE_SHARDS),
+                Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::OneShardMore))),
             },
-            (Order::Set(name, value), _) => match view.policy {
-                None => Next::Wait,
-                Some(policy) => match set(policy, name, value) {
-                    Ok(policy) => Next::Stage(Stage::Ready(Done::Policy(policy))),
-                    Err(why) => refuse(why),
-                },
+            (Order::Set(name, value), _) => match Setting::read(name, value) {
+                Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
+                Err(why) => refuse(why),
             },
         }
     }
@@ -315,23 +360,4 @@ fn master(view: &View, shard: ShardId) -> Option<u32> {
 /// The value of a `key=value` word.
 pub fn figure<'f>(figures: &'f str, name: &str) -> Option<&'f str> {
     figures.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-}
-
-fn set(policy: Policy, name: &str, value: &str) -> Result<Policy, String> {
-    let number = || value.parse::<u64>().map_err(|_| format!("'{value}' is no number"));
-    match name {
-        "copies" => match u32::try_from(number()?) {
-            Ok(copies @ 1..=9) => Ok(Policy { copies, ..policy }),
-            _ => Err("a shard has 1 to 9 copies".to_owned()),
-        },
-        "shards" => match u16::try_from(number()?) {
-            Ok(shards) if shards < ShardId::END.0 => Ok(Policy { shards, ..policy }),
-            _ => Err("there are not so many numbers of shards".to_owned()),
-        },
-        "replace-after" => Ok(Policy { replace_after: Policy::read_replace_after(value)?, ..policy }),
-        "move-rate" => Ok(Policy { move_rate: number()?, ..policy }),
-        _ => Err(format!(
-            "there is no setting '{name}': copies, shards, replace-after (seconds), move-rate (bytes a second)"
-        )),
-    }
 }

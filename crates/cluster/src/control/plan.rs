@@ -159,9 +159,10 @@ impl Control {
                 continue;
             }
             match &done {
-                Done::Policy(policy) => {
+                Done::Policy(setting) => {
+                    let policy = setting.put_to(draft.after.policy.unwrap_or(self.options.policy));
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
-                    draft.after.policy = Some(*policy);
+                    draft.after.policy = Some(policy);
                 }
                 Done::Remove(id) => draft.remove_server(*id),
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),

@@ -713,6 +713,30 @@ fn operators_are_obeyed() {
 }
 
 #[test]
+fn settings_that_are_changed_at_the_same_time_all_count() {
+    let mut world = World::new(6, 1, policy(1));
+    world.run_until("it has settings", Duration::from_secs(10), |world| world.value(key::POLICY).is_some());
+    world.run_for(Duration::from_secs(1));
+    let set = |name: &str, value: &str| Order::Set(name.to_owned(), value.to_owned());
+    let mut asked = Vec::new();
+    let orders = [Order::AddShard, set("copies", "3"), set("move-rate", "777"), Order::AddShard];
+    for order in orders {
+        asked.extend(world.ask(|ticket| Event::Wants(ticket, order)));
+    }
+    // And while the first of them are under way.
+    world.step();
+    asked.extend(world.ask(|ticket| Event::Wants(ticket, set("replace-after", "60"))));
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(asked.len(), 5);
+    for (at, ticket) in asked {
+        assert_eq!(world.configs[at].answers.get(&ticket), Some(&Ok("OK".to_owned())));
+    }
+    let (line, _, _) = world.value(key::POLICY).expect("it is there");
+    let wanted = Policy { copies: 3, shards: 3, replace_after: Duration::from_secs(60), move_rate: 777 };
+    assert_eq!(Policy::from_line(line), Some(wanted));
+}
+
+#[test]
 fn clusters_come_through_whatever_happens() {
     for seed in seeds(20) {
         let mut world = World::new(seed, 3, policy(2));
