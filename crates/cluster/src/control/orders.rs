@@ -11,6 +11,8 @@ use topology::{Server, ServerId, ShardId};
 
 /// How long a switch may take.
 const SWITCHING: Duration = Duration::from_secs(10);
+/// How long it may take until somebody who has agreed to it is master, before it is asked for again: a master that hands over gives up after a second.
+const HANDING_OVER: Duration = Duration::from_secs(3);
 /// How long a stand-in may take for its copy.
 const COPYING: Duration = Duration::from_secs(3600);
 
@@ -110,8 +112,8 @@ pub(super) enum Stage {
     Ready(Done),
     /// The change is under way.
     Under,
-    /// It was told so and agreed; the decision is to say so.
-    Switching(ShardId, u32),
+    /// It was told so and agreed; the decision is to say so. Since when.
+    Switching(ShardId, u32, Moment),
     /// A spare is to become a member.
     Copying(ServerId),
     /// The same as switching, at a price: what is known of it.
@@ -252,17 +254,21 @@ impl Control {
             }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
             (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
-            (Order::Switch(..), Stage::Switching(shard, node)) => match master(view, *shard) {
+            (Order::Switch(..), Stage::Switching(shard, node, _)) => match master(view, *shard) {
                 Some(master) if master == *node => {
                     Next::End(Ok(format!("node {node} is master of shard {shard}")))
                 }
                 _ => Next::Wait,
             },
             (Order::Switch(shard, to), _) => self.next_of_switch(view, *shard, *to, now),
-            (Order::Remove(_, _), Stage::Switching(shard, node)) => match master(view, *shard) {
-                Some(master) if master == *node => Next::Stage(Stage::New),
-                _ => Next::Wait,
-            },
+            (Order::Remove(id, _), Stage::Switching(shard, _, since)) => {
+                let goes = view.servers.get(id).and_then(|server| server.place).map(|place| place.node);
+                // Whoever is master instead of it: then it may go.
+                match master(view, *shard) == goes && now.since(*since) < HANDING_OVER {
+                    true => Next::Wait,
+                    false => Next::Stage(Stage::New),
+                }
+            }
             (Order::Remove(id, force), stage) => self.next_of_removal(view, *id, *force, stage, now),
             (Order::Place(id, shard), _) => match view.servers.get(id) {
                 _ if !view.shards.contains_key(shard) => refuse(format!("there is no shard {shard}")),
@@ -299,7 +305,7 @@ impl Control {
         let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
         match (chosen.zip(place), to) {
             (Some((chosen, place)), _) => {
-                Next::Promote(chosen, Loss::Refused, Stage::Switching(place.shard, place.node))
+                Next::Promote(chosen, Loss::Refused, Stage::Switching(place.shard, place.node, now))
             }
             (None, Some(id)) => {
                 refuse(format!("server {id} is no member of shard {shard}, or is its master already"))

@@ -132,6 +132,8 @@ struct World {
     lost_one_in: u64,
     /// Changes that are done when nobody waits for them any more.
     late: Vec<(Moment, Change)>,
+    /// Masters that agree to hand over give up.
+    gives_up: bool,
     /// Has changes be less than they ought to.
     weaken: Option<fn(&mut Change)>,
 }
@@ -157,6 +159,7 @@ impl World {
             slowness: 300_000,
             lost_one_in: 50,
             late: Vec::new(),
+            gives_up: false,
             weaken: None,
         };
         for _ in 0..configs {
@@ -438,6 +441,9 @@ impl World {
         let line = self.value(&key::server(id)).map(|(line, _, _)| line.clone());
         let place = line.as_deref().and_then(Server::from_line).and_then(|server| server.place);
         let place = place.ok_or("it has no place")?;
+        if self.gives_up {
+            return Ok(());
+        }
         let Some(Standing::Begun(now)) = self.standing(place.shard) else {
             return Err("not begun".to_owned());
         };
@@ -709,6 +715,42 @@ fn operators_are_obeyed() {
             order(&mut world, set(name, value), 1).is_some_and(|answer| answer.is_err()),
             "{name} {value}"
         );
+    }
+}
+
+#[test]
+fn a_master_that_is_to_go_is_asked_again_to_hand_over() {
+    let mut world = World::new(7, 1, Policy { copies: 3, ..policy(1) });
+    for _ in 0..4 {
+        world.add_server("");
+    }
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    world.run_for(Duration::from_secs(1));
+    for is_done_by_another in [false, true] {
+        let now = world.standing(ShardId(0)).expect("it has begun");
+        let master = now.master().expect("there is one");
+        let id = world.places[&Place { shard: ShardId(0), node: master }];
+        world.unwanted.insert(id);
+        world.gives_up = true;
+        let order = Order::Remove(id, super::Force::Yes);
+        let (at, ticket) = world.ask(|ticket| Event::Wants(ticket, order)).expect("somebody leads");
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.configs[at].answers.get(&ticket), None);
+        match is_done_by_another {
+            false => world.gives_up = false,
+            true => {
+                // The one of which it was not asked: of those that are alike the last is.
+                let members = now.members();
+                let other = members.iter().find(|node| **node != master).expect("there is one");
+                let Standing::Begun(now) = now else { panic!("it has begun") };
+                let next = decision(now.version.0 + 1, now.epoch.0 + 1, *other, &members);
+                world.decide(ShardId(0), next);
+            }
+        }
+        let is_answered = |world: &World| world.configs[at].answers.contains_key(&ticket);
+        world.run_until("it may go", Duration::from_secs(20), is_answered);
+        assert_eq!(world.configs[at].answers[&ticket], Ok("OK".to_owned()));
+        world.run_for(Duration::from_secs(3));
     }
 }
 
