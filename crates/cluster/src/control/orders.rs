@@ -3,7 +3,7 @@
 
 use super::losing::Losing;
 use super::view::{Standing, View};
-use super::{Action, Control, Policy, Ticket};
+use super::{Action, Control, Policy, SILENT, Ticket};
 use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -270,12 +270,7 @@ impl Control {
                 }
             }
             (Order::Remove(id, force), stage) => self.next_of_removal(view, *id, *force, stage, now),
-            (Order::Place(id, shard), _) => match view.servers.get(id) {
-                _ if !view.shards.contains_key(shard) => refuse(format!("there is no shard {shard}")),
-                Some(server) if server.place.is_none() => Next::Stage(Stage::Ready(Done::Place(*id, *shard))),
-                Some(_) => refuse(format!("server {id} has a place already")),
-                None => refuse(format!("there is no server {id}")),
-            },
+            (Order::Place(id, shard), _) => self.next_of_placing(view, *id, *shard, now),
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) if policy.shards + 1 >= ShardId::END.0 => refuse(NO_MORE_SHARDS),
@@ -285,6 +280,30 @@ impl Control {
                 Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
                 Err(why) => refuse(why),
             },
+        }
+    }
+
+    fn next_of_placing(&self, view: &View, id: ServerId, shard: ShardId, now: Moment) -> Next {
+        let Some(server) = view.servers.get(&id) else {
+            return refuse(format!("there is no server {id}"));
+        };
+        if !view.shards.contains_key(&shard) {
+            return refuse(format!("there is no shard {shard}"));
+        }
+        if server.place.is_some() {
+            return refuse(format!("server {id} has a place already"));
+        }
+        if self.silence(id, now) >= SILENT {
+            return refuse(format!("server {id} is not heard of"));
+        }
+        let edition = view.placed_in(shard).values().next().map(|other| other.edition);
+        match edition.filter(|edition| *edition != server.edition) {
+            Some(edition) => refuse(format!(
+                "server {id} is of the {} edition, and shard {shard} of the {} edition",
+                server.edition.name(),
+                edition.name()
+            )),
+            None => Next::Stage(Stage::Ready(Done::Place(id, shard))),
         }
     }
 

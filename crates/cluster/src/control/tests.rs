@@ -719,6 +719,38 @@ fn operators_are_obeyed() {
 }
 
 #[test]
+fn who_is_of_another_edition_or_away_gets_no_place_by_an_order() {
+    let mut world = World::new(8, 1, policy(1));
+    for _ in 0..5 {
+        world.add_server("");
+    }
+    world.nodes[3].server.edition = Edition::Durable;
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    world.run_for(Duration::from_secs(1));
+    let placed = world.placed();
+    let has_place = |id: &ServerId| world.places.values().any(|placed| placed == id);
+    let of = |edition: Edition| move |server: &&Server| server.edition == edition;
+    let spares: Vec<Server> = world.nodes.iter().map(|node| node.server.clone()).collect();
+    let mut spares = spares.iter().filter(|server| !has_place(&server.id));
+    let other = spares.clone().find(of(Edition::Durable)).expect("it waits").id;
+    let same: Vec<ServerId> = spares.by_ref().filter(of(Edition::Memory)).map(|server| server.id).collect();
+    let at = world.nodes.iter().position(|node| node.server.id == same[0]).expect("it is there");
+    world.nodes[at].is_up = false;
+    world.run_for(Duration::from_secs(6));
+    let place = |world: &mut World, id: ServerId| {
+        let order = Order::Place(id, ShardId(0));
+        let (at, ticket) = world.ask(|ticket| Event::Wants(ticket, order)).expect("somebody leads");
+        world.run_for(Duration::from_secs(2));
+        world.configs[at].answers.get(&ticket).cloned().expect("it is answered")
+    };
+    assert!(place(&mut world, other).is_err_and(|why| why.contains("durable edition")));
+    assert!(place(&mut world, same[0]).is_err_and(|why| why.contains("not heard of")));
+    assert_eq!(world.placed(), placed);
+    assert_eq!(place(&mut world, same[1]), Ok("OK".to_owned()));
+    assert_eq!(world.placed()[&ShardId(0)].len(), 3);
+}
+
+#[test]
 fn a_master_that_is_to_go_is_asked_again_to_hand_over() {
     let mut world = World::new(7, 1, Policy { copies: 3, ..policy(1) });
     for _ in 0..4 {
