@@ -9,6 +9,7 @@ use crate::store::etcd::{self, Etcd};
 use lexopt::Parser;
 use net::tls::{self, ClientCertificates};
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ Usage: tarn config --store PLACE [OPTION ...]
   --cluster-name NAME      which cluster of the store (tarn)
   --port PORT              where to listen (7900)
   --bind ADDRESS           at which address; again for each other one (127.0.0.1)
-  --announce HOST[:PORT]   where other config servers reach this one (the first --bind, and --port)
+  --announce HOST[:PORT]   where other config servers reach this one (the first --bind, and --port); needed with
+                           --bind 0.0.0.0 or ::
   --requirepass PASSWORD   what clients have to say: servers (`masterauth`), operators, other config servers
   --server-user NAME       as whom it speaks to the cluster's servers (the default user)
   --server-password TEXT   and with which password (that of --requirepass)
@@ -211,6 +213,11 @@ impl Given {
             Some(text) => address(text, own_port)
                 .ok_or_else(|| format!("--announce wants HOST or HOST:PORT, and not '{text}'"))?,
         };
+        if host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()) {
+            return Err(format!(
+                "--announce HOST is needed: other config servers cannot reach this one at {host}"
+            ));
+        }
         let name = hexadecimal();
         let control = Options {
             prefix: format!("/tarn/{}/", self.name),

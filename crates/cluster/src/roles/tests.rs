@@ -36,6 +36,9 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
         ("word", "one word too many"),
         ("--store etcd:http://x:1 --cluster-name a/b", "--cluster-name"),
         ("--store etcd:http://x:1 --announce :1", "--announce wants"),
+        ("--store etcd:http://x:1 --bind 0.0.0.0", "--announce HOST is needed"),
+        ("--store etcd:http://x:1 --bind :: --bind 127.0.0.1", "--announce HOST is needed"),
+        ("--store etcd:http://x:1 --announce [::]:7900", "--announce HOST is needed"),
     ] {
         let refused = config_server::run(&words(line)).expect_err(line);
         assert!(refused.contains(part) && !refused.contains('\n'), "{line}: {refused}");
