@@ -1,31 +1,32 @@
-//! Clusters as real processes: a config server over a store in its directory, and shards of servers, which clients reach in direct mode.
+//! Clusters as real processes, which clients reach in direct mode: shards of servers, and a config server over a store in its directory, or two over an etcd of
+//! three members.
 //!
-//!     TARN_STEPS=100 TARN_SEED=$RANDOM ./test --test tests -- --nocapture clusters::masters_come_and_go
+//!     TARN_STEPS=100 TARN_SEED=$RANDOM ./test --test tests -- --nocapture clusters::over_etcd
 
 pub mod cluster;
+mod config_servers;
+mod faults;
 pub mod guided;
+mod links;
+pub mod rounds;
 mod secured;
 mod tended;
 
-use cluster::Cluster;
+use crate::info;
+use cluster::{Cluster, Kind};
+use faults::{Failovers, tell};
 use guided::Guided;
-use std::path::PathBuf;
+use rounds::{Pulse, Until, rounds, tags_of_each};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use sys::Prng;
 use testkit::Budget;
 use testkit::ask::{call, ok, text};
 use topology::ShardId;
 use wire::{Value, key_slot};
 
-use crate::porcupine::{Notes, Verdict, judge};
-
-/// Clients at work at a time.
-const CLIENTS: u64 = 4;
-/// Keys that are set and read, of both shards.
-const KEYS: u64 = 6;
-/// How long something lasts at most, in milliseconds.
-const FAULT_MS_MAX: u64 = 2500;
+/// Faults in a round at most.
+const FAULTS: u64 = 3;
 
 fn error(value: &Value) -> String {
     let Value::Error(line) = value else { panic!("{value:?} is no error") };
@@ -79,167 +80,185 @@ fn replicas_show_what_is_committed_to_who_asks_for_it() {
     assert!(error(&call(&mut reader, &["GET", "k"])).starts_with("MOVED"));
 }
 
-/// Clients count, each its own key, and take nothing but an answer.
-#[test]
-fn another_master_takes_over_unnoticed() {
-    let mut cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
-    let is_over = AtomicBool::new(false);
-    let longest_us = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..2)
-            .map(|client| {
-                let (mut guided, is_over, longest_us) = (Guided::new(&cluster), &is_over, &longest_us);
+/// Clients that count, each its own keys, and take nothing but an answer.
+#[derive(Default)]
+struct Counting {
+    is_over: AtomicBool,
+    answered: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+impl Counting {
+    /// So many clients, in threads of their own.
+    const CLIENTS: u64 = 2;
+
+    /// One of them at its work: how far it has counted in each of these keys.
+    fn work(&self, guided: &mut Guided, keys: &[String]) -> u64 {
+        for count in 1.. {
+            for key in keys {
+                let asked_at = Instant::now();
+                let answer = guided.call_once(key, &["INCR", key]).expect("it is carried out");
+                assert_eq!(answer, Value::Int(count));
+                self.longest_us.fetch_max(asked_at.elapsed().as_micros() as u64, Ordering::Relaxed);
+                self.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                return count as u64;
+            }
+        }
+        unreachable!("it counts for ever")
+    }
+
+    /// Has them count in keys with these tags while something happens; the counts that have to be there from then on.
+    fn run(
+        &self,
+        cluster: &mut Cluster,
+        tags: &[String],
+        act: impl FnOnce(&mut Cluster),
+    ) -> Vec<(String, u64)> {
+        std::thread::scope(|scope| {
+            let clients = (0..Counting::CLIENTS).map(|client| {
+                let keys: Vec<String> = tags.iter().map(|tag| format!("count{client}{{{tag}}}")).collect();
+                let mut guided = Guided::new(cluster);
                 scope.spawn(move || {
-                    let key = format!("count{client}");
-                    let mut count = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        let asked_at = Instant::now();
-                        count += 1;
-                        let answer = guided.call_once(&key, &["INCR", &key]).expect("it is carried out");
-                        assert_eq!(answer, Value::Int(count));
-                        longest_us.fetch_max(asked_at.elapsed().as_micros() as u64, Ordering::Relaxed);
-                    }
-                    count
+                    let count = self.work(&mut guided, &keys);
+                    keys.into_iter().map(|key| (key, count)).collect::<Vec<_>>()
                 })
-            })
-            .collect();
-        let master = |cluster: &Cluster| cluster.topology()?.master_of(ShardId(0)).map(|master| master.id);
-        for _ in 0..4 {
-            let before = master(&cluster).expect("there is one");
+            });
+            let clients: Vec<_> = clients.collect();
+            let until = Until(&self.is_over);
+            act(cluster);
+            drop(until);
+            clients.into_iter().flat_map(|client| client.join().expect("all was answered")).collect()
+        })
+    }
+
+    /// The longest request since this was asked last.
+    fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
+    }
+}
+
+fn another_master_takes_over(kind: Kind, budget: Budget) {
+    let mut cluster = Cluster::begin_as(kind, (1, 2), &["--edition", "durable"]);
+    let tags = tags_of_each(1, &cluster.topology_before());
+    let counting = Counting::default();
+    let master = |cluster: &Cluster| cluster.topology()?.master_of(ShardId(0)).map(|master| master.id);
+    // Whoever is asked may hear of it a moment after the one that leads.
+    let wait_for_another = |cluster: &Cluster, before| {
+        cluster::wait_until("another is master", || master(cluster).is_some_and(|now| now != before));
+    };
+    let (mut switched, mut ended) = (Vec::new(), Vec::new());
+    counting.run(&mut cluster, &tags, |cluster| {
+        while budget.allows(switched.len() as u64) {
+            let before = master(cluster).expect("there is one");
+            counting.longest();
             let answer = cluster.ask_config(&["CLUSTER", "SWITCH", "0"]);
             assert!(matches!(answer, Some(Value::Simple(_))), "{answer:?}");
-            assert_ne!(master(&cluster), Some(before));
+            wait_for_another(cluster, before);
             cluster.wait_until_whole();
+            switched.push(counting.longest());
         }
-        println!("the longest call took {} us", longest_us.swap(0, Ordering::Relaxed));
-        let before = master(&cluster).expect("there is one");
-        cluster.terminate(before);
-        assert_ne!(master(&cluster), Some(before));
-        cluster.restart(before);
-        cluster.wait_until_whole();
-        println!("the longest call while a master ended took {} us", longest_us.load(Ordering::Relaxed));
-        is_over.store(true, Ordering::Relaxed);
-        for client in clients {
-            assert!(client.join().expect("it was answered") > 0);
+        for _ in 0..switched.len().div_ceil(4) {
+            let before = master(cluster).expect("there is one");
+            counting.longest();
+            cluster.terminate(before);
+            wait_for_another(cluster, before);
+            ended.push(counting.longest());
+            cluster.restart(before);
+            // From then on it will be a member, and whoever ends before that waits for it.
+            let leader = master(cluster).expect("there is one");
+            let mut leader = cluster.connect(leader).expect("it is up");
+            cluster::wait_until("it follows", || info(&mut leader, "connected_slaves") == 1);
         }
     });
+    tell("the longest request while the master was switched", switched);
+    tell("... while it ended", ended);
 }
 
-/// Traffic needs no config server, and a server that starts without one finds its shard when one is back.
 #[test]
-fn clients_do_not_notice_that_config_servers_are_away() {
-    let mut cluster = Cluster::begin(2, 2, &["--edition", "durable"]);
-    let mut guided = Guided::new(&cluster);
-    assert_eq!(guided.call("a", &["SET", "a", "1"]).unwrap(), ok());
-    cluster.end_config();
-    for number in 0..200 {
-        let key = format!("k{number}");
-        assert_eq!(guided.call_once(&key, &["SET", &key, "v"]).unwrap(), ok(), "{key}");
-    }
+fn another_master_takes_over_unnoticed() {
+    another_master_takes_over(Kind::Embedded, Budget::from_env(1, 4));
+}
+
+#[test]
+fn over_etcd_another_master_takes_over_unnoticed() {
+    another_master_takes_over(Kind::OverEtcd, Budget::from_env(1, 4));
+}
+
+/// Traffic needs nobody who decides. A shard that loses its master meanwhile has another when they are back.
+fn clients_do_not_notice_who_is_away(kind: Kind, length: Duration) {
+    let mut cluster = Cluster::begin_as(kind, (3, 2), &["--edition", "durable"]);
     let topology = cluster.topology_before();
+    let tags = tags_of_each(1, &topology);
+    let counting = Counting::default();
+    let answered = || {
+        let before = counting.answered.load(Ordering::Relaxed);
+        // How many are answered in this time is what is asked for.
+        std::thread::sleep(length);
+        let longest = counting.longest();
+        (counting.answered.load(Ordering::Relaxed) - before, longest)
+    };
+    let counts = counting.run(&mut cluster, &tags, |cluster| {
+        println!("in {length:?} with all there were answered, and took at most: {:?}", answered());
+        cluster.config.end();
+        println!("... with nobody there who decides: {:?}", answered());
+    });
     let master = topology.master_of(ShardId(0)).expect("there is one").id;
     cluster.kill(master);
-    cluster.restart(master);
-    cluster.start_config();
-    cluster.wait_until_whole();
-    assert_eq!(guided.call("a", &["GET", "a"]).unwrap(), text("1"));
-    for number in 0..200 {
-        let key = format!("k{number}");
-        assert_eq!(guided.call(&key, &["GET", &key]).unwrap(), text("v"), "{key}");
+    let mut guided = Guided::new(&cluster);
+    for tag in &tags[1..] {
+        let key = format!("count0{{{tag}}}");
+        assert!(matches!(guided.call_once(&key, &["GET", &key]), Ok(Value::Bulk(_))), "other shards serve");
     }
-}
-
-/// One client at its work.
-fn work(guided: &mut Guided, notes: &mut Notes<'_>, prng: &mut Prng, known: &(AtomicBool, AtomicU64)) {
-    let mut number = 0;
-    while !known.0.load(Ordering::Relaxed) {
-        number += 1;
-        let key = format!("r{}", prng.below(KEYS));
-        let value = format!("{}.{number}", notes.client);
-        let is_acknowledged = guided.set_or_get(&key, &value, notes, prng);
-        known.1.fetch_add(u64::from(is_acknowledged), Ordering::Relaxed);
-    }
-}
-
-/// What clients noted down while masters were killed or stood still, and the config server with them now and then.
-fn round(cluster: &mut Cluster, prng: &mut Prng) -> (String, u64) {
-    let began = Instant::now();
-    let known = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut clean = Guided::new(cluster);
-    for key in 0..KEYS {
-        let key = format!("r{key}");
-        clean.call(&key, &["DEL", &key]).expect("the cluster is whole");
-    }
-    let mut history = String::new();
-    std::thread::scope(|scope| {
-        let known = &known;
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|client| {
-                let mut guided = Guided::new(cluster);
-                let mut notes = Notes { began: &began, client, lines: String::new() };
-                let mut prng = Prng::from_seed(prng.next_u64());
-                scope.spawn(move || {
-                    work(&mut guided, &mut notes, &mut prng, known);
-                    notes.lines
-                })
-            })
-            .collect();
-        for _ in 0..1 + prng.below(2) {
-            // How long it lasts is what this is about; there is no event to wait for.
-            std::thread::sleep(Duration::from_millis(prng.below(300)));
-            let lasts = Duration::from_millis(prng.below(FAULT_MS_MAX));
-            let with_config = prng.one_in(4);
-            if with_config {
-                cluster.end_config();
-            }
-            let shard = ShardId(prng.below(2) as u16);
-            let Some(master) = cluster.topology_before().master_of(shard).map(|master| master.id) else {
-                continue;
-            };
-            if prng.one_in(2) {
-                cluster.signal(master, "-STOP");
-                std::thread::sleep(lasts);
-                cluster.signal(master, "-CONT");
-            } else {
-                cluster.kill(master);
-                std::thread::sleep(lasts);
-                cluster.restart(master);
-            }
-            if with_config {
-                cluster.start_config();
-            }
-            cluster.wait_until_whole();
-        }
-        known.0.store(true, Ordering::Relaxed);
-        history.extend(clients.into_iter().map(|client| client.join().expect("a client ends")));
+    cluster.config.mend();
+    cluster::wait_until("another is master", || {
+        let now = cluster.topology();
+        now.is_some_and(|now| now.master_of(ShardId(0)).is_some_and(|now| now.id != master))
     });
-    let mut notes = Notes { began: &began, client: CLIENTS, lines: String::new() };
-    let mut guided = Guided::new(cluster);
-    for key in 0..KEYS {
-        let key = format!("r{key}");
-        let call = notes.now();
-        let reply = guided.call(&key, &["GET", &key]).expect("the cluster is whole");
-        notes.note("get", (&key, None), call, Some(&reply));
+    cluster.restart(master);
+    cluster.wait_until_whole();
+    for (key, count) in counts {
+        assert_eq!(guided.call(&key, &["GET", &key]).unwrap(), text(&count.to_string()), "{key}");
     }
-    (history + &notes.lines, known.1.into_inner())
+}
+
+#[test]
+fn clients_do_not_notice_that_config_servers_are_away() {
+    let length = Budget::from_env(1, 1).length().unwrap_or(Duration::from_secs(1));
+    clients_do_not_notice_who_is_away(Kind::Embedded, length);
+}
+
+#[test]
+fn over_etcd_clients_do_not_notice_that_all_who_decide_are_away() {
+    let length = Budget::from_env(1, 1).length().unwrap_or(Duration::from_secs(1));
+    clients_do_not_notice_who_is_away(Kind::OverEtcd, length);
+}
+
+/// Rounds of faults at a cluster of that kind.
+fn masters_come_and_go(kind: Kind, shards: usize, directives: &[&str], budget: Budget) {
+    let mut cluster = Cluster::begin_as(kind, (shards, 2), directives);
+    let topology = cluster.topology_before();
+    let tags = tags_of_each(2, &topology);
+    let pulses: Vec<Pulse> = tags.iter().step_by(2).map(|tag| Pulse::new(tag)).collect();
+    let of: BTreeMap<ShardId, &Pulse> = topology.shards.keys().copied().zip(&pulses).collect();
+    let mut failovers = Failovers::default();
+    rounds(&mut cluster, budget, (&tags, &pulses), |cluster, prng| {
+        for _ in 0..1 + prng.below(FAULTS) {
+            failovers.strike(cluster, prng, &of);
+        }
+    });
+    failovers.tell();
 }
 
 #[test]
 fn masters_come_and_go_and_nothing_acknowledged_is_lost() {
-    let budget = Budget::from_env(1, 2);
-    let directives = ["--edition", "durable", "--min-sync-replicas", "1"];
     let quick = ["--shard-silence", "300", "--shard-lease", "500"];
-    let mut cluster = Cluster::begin(2, 2, &[&directives[..], &quick].concat());
-    let mut prng = Prng::from_seed(budget.seed);
-    let (mut done, mut acknowledged) = (0, 0);
-    while budget.allows(done) {
-        let (history, writes) = round(&mut cluster, &mut prng);
-        if judge(&history) == Verdict::Illegal {
-            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("illegal-cluster.jsonl");
-            std::fs::write(&path, history).expect("it can be written");
-            panic!("round {done} is not linearizable (TARN_SEED={}): {}", budget.seed, path.display());
-        }
-        (done, acknowledged) = (done + 1, acknowledged + writes);
-    }
-    println!("{done} rounds: {acknowledged} writes were acknowledged, and none is lost");
+    let directives = [&["--edition", "durable", "--min-sync-replicas", "1"], &quick[..]].concat();
+    masters_come_and_go(Kind::Embedded, 2, &directives, Budget::from_env(1, 2));
+}
+
+#[test]
+fn over_etcd_masters_come_and_go_and_nothing_acknowledged_is_lost() {
+    masters_come_and_go(Kind::OverEtcd, 3, &["--edition", "durable"], Budget::from_env(1, 2));
 }

@@ -2,25 +2,21 @@
 //!
 //!     TARN_STEPS=100 TARN_SEED=$RANDOM ./test --test tests -- --nocapture slot_moves::nothing_is_lost
 
-use crate::clusters::cluster::{self, Cluster};
-use crate::clusters::guided::{Came, Guided};
+use crate::clusters::cluster::{self, Cluster, Kind};
+use crate::clusters::guided::Guided;
+use crate::clusters::rounds::{rounds, tags};
 use crate::operators::{refused_by, shown_by};
-use crate::porcupine::{Notes, Verdict, judge};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use sys::Prng;
 use testkit::ask::{call, ok};
 use testkit::{Budget, Client};
 use topology::{ServerId, ShardId, Stage, Topology};
 use wire::{Value, key_slot};
 
-/// Clients at work at a time.
-const CLIENTS: u64 = 4;
 /// Keys that are set and read, of slots that move.
-const KEYS: u64 = 6;
+const KEYS: usize = 6;
 /// How long something lasts at most, in milliseconds.
 const FAULT_MS_MAX: u64 = 2000;
 
@@ -117,21 +113,12 @@ fn shown(client: &mut Client, db: u32) -> BTreeMap<Vec<u8>, (Value, Value)> {
     all
 }
 
-/// Tags whose slots stand in one range, low in the map.
-fn tags(count: usize, below: u16) -> Vec<String> {
-    (0..)
-        .map(|number: u32| format!("t{number}"))
-        .filter(|tag| key_slot(tag.as_bytes()) < below)
-        .take(count)
-        .collect()
-}
-
 fn moves_everything(edition: &str) {
     let cluster = Cluster::begin(2, 2, &["--edition", edition, "--enable-debug-command", "yes"]);
     let topology = cluster.topology().expect("it is there");
     let (source, target) = (master(&topology, 0), master(&topology, 1));
     let (mut from, mut to) = (cluster.connect(source).unwrap(), cluster.connect(target).unwrap());
-    let tags = tags(3, 2000);
+    let tags = tags(3, |slot| slot < 2000);
     for tag in &tags {
         fill(&mut from, 3, tag);
     }
@@ -175,37 +162,7 @@ fn slots_move_with_all_they_hold_beyond_memory() {
     moves_everything("capacity");
 }
 
-/// One client at its work; what it has counted, and how often nobody knows whether it did.
-fn work(
-    guided: &mut Guided,
-    notes: &mut Notes<'_>,
-    prng: &mut Prng,
-    known: &(AtomicBool, AtomicU64),
-    tags: &[String],
-) -> BTreeMap<String, (u64, u64)> {
-    let (mut number, mut counted) = (0, BTreeMap::new());
-    while !known.0.load(Ordering::Relaxed) {
-        number += 1;
-        let tag = &tags[usize::try_from(prng.below(tags.len() as u64)).unwrap()];
-        if prng.one_in(3) {
-            let key = format!("count{}{{{tag}}}", notes.client);
-            let (done, unknown) = counted.entry(key.clone()).or_insert((0, 0));
-            match guided.call_noted(&key, &["INCR", &key]) {
-                Came::Reply(_) => *done += 1,
-                Came::Refused => {}
-                Came::Unknown => *unknown += 1,
-            }
-            continue;
-        }
-        let key = format!("r{{{tag}}}");
-        let value = format!("{}.{number}", notes.client);
-        let is_acknowledged = guided.set_or_get(&key, &value, notes, prng);
-        known.1.fetch_add(u64::from(is_acknowledged), Ordering::Relaxed);
-    }
-    counted
-}
-
-/// Something happens to a server or to the config server, or nothing does.
+/// Something happens to a server or to the config server that leads, or nothing does. It is for the caller to mend it.
 fn disturb(cluster: &mut Cluster, prng: &mut Prng) {
     let topology = cluster.topology_before();
     let lasts = Duration::from_millis(prng.below(FAULT_MS_MAX));
@@ -216,113 +173,47 @@ fn disturb(cluster: &mut Cluster, prng: &mut Prng) {
         _ => masters[usize::try_from(prng.below(2)).unwrap()],
     };
     match prng.below(5) {
-        0 => {}
+        0 => return,
         1 => {
-            cluster.end_config();
-            std::thread::sleep(lasts);
-            cluster.start_config();
+            if let Some(leader) = cluster.config.leader() {
+                cluster.config.kill(leader);
+            }
         }
-        2 => {
-            cluster.signal(whom, "-STOP");
-            std::thread::sleep(lasts);
-            cluster.signal(whom, "-CONT");
-        }
-        _ => {
-            cluster.kill(whom);
-            std::thread::sleep(lasts);
-            cluster.restart(whom);
-        }
+        2 => cluster.signal(whom, "-STOP"),
+        _ => cluster.kill(whom),
     }
+    std::thread::sleep(lasts);
 }
 
-/// What clients noted down while slots went to and fro.
-fn round(cluster: &mut Cluster, prng: &mut Prng, tags: &[String]) -> (String, u64) {
-    let began = Instant::now();
-    let known = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut clean = Guided::new(cluster);
-    for tag in tags {
-        let keys: Vec<String> = std::iter::once(format!("r{{{tag}}}"))
-            .chain((0..CLIENTS).map(|client| format!("count{client}{{{tag}}}")))
-            .collect();
-        let words: Vec<&str> = std::iter::once("DEL").chain(keys.iter().map(String::as_str)).collect();
-        clean.call(&keys[0], &words).expect("the cluster is whole");
-    }
-    let (mut history, mut counts) = (String::new(), Vec::new());
-    std::thread::scope(|scope| {
-        let known = &known;
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|client| {
-                let mut guided = Guided::new(cluster);
-                let mut notes = Notes { began: &began, client, lines: String::new() };
-                let mut prng = Prng::from_seed(prng.next_u64());
-                scope.spawn(move || {
-                    let counted = work(&mut guided, &mut notes, &mut prng, known, tags);
-                    (notes.lines, counted)
-                })
-            })
-            .collect();
+/// Rounds in which slots go to and fro while something happens.
+fn slots_come_and_go(kind: Kind, directives: &[&str], budget: Budget) {
+    let mut cluster = Cluster::begin_as(kind, (2, 2), directives);
+    let tags = tags(KEYS, |slot| slot < 4000);
+    let slot = key_slot(tags[0].as_bytes());
+    rounds(&mut cluster, budget, (&tags, &[]), |cluster, prng| {
         for _ in 0..1 + prng.below(2) {
-            let owner =
-                |cluster: &Cluster| cluster.topology_before().slots.owner(key_slot(tags[0].as_bytes()));
-            let to = if owner(cluster) == Some(ShardId(0)) { 1 } else { 0 };
-            let _ = move_slots(cluster, to, &["0-3999".to_owned()]);
+            let is_first = cluster.topology_before().slots.owner(slot) == Some(ShardId(0));
+            let _ = move_slots(cluster, u16::from(is_first), &["0-3999".to_owned()]);
             // When in the move it happens is what this is about.
             std::thread::sleep(Duration::from_millis(prng.below(150)));
             disturb(cluster, prng);
+            cluster.mend();
             cluster.wait_until_whole();
             wait_for_moves(cluster);
         }
-        known.0.store(true, Ordering::Relaxed);
-        for client in clients {
-            let (lines, counted) = client.join().expect("a client ends");
-            history.push_str(&lines);
-            counts.push(counted);
-        }
     });
-    let mut notes = Notes { began: &began, client: CLIENTS, lines: String::new() };
-    let mut guided = Guided::new(cluster);
-    for tag in tags {
-        let key = format!("r{{{tag}}}");
-        let call = notes.now();
-        let reply = guided.call(&key, &["GET", &key]).expect("the cluster is whole");
-        notes.note("get", (&key, None), call, Some(&reply));
-    }
-    for (key, (done, unknown)) in counts.into_iter().flatten() {
-        let reply = guided.call(&key, &["GET", &key]).expect("the cluster is whole");
-        let count = match reply {
-            Value::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("it is a count"),
-            _ => 0,
-        };
-        assert!(
-            (done..=done + unknown).contains(&count),
-            "{key} is {count}, of {done} and perhaps {unknown}"
-        );
-    }
-    (history + &notes.lines, known.1.into_inner())
 }
 
 #[test]
 fn nothing_is_lost_while_slots_go_to_and_fro() {
-    let budget = Budget::from_env(1, 2);
     let directives = ["--edition", "durable", "--min-sync-replicas", "1"];
     let quick = ["--shard-silence", "300", "--shard-lease", "500"];
-    let mut cluster = Cluster::begin(2, 2, &[&directives[..], &quick].concat());
-    let mut prng = Prng::from_seed(budget.seed);
-    let tags = tags(usize::try_from(KEYS).unwrap(), 4000);
-    let (mut done, mut acknowledged) = (0, 0);
-    while budget.allows(done) {
-        let (history, writes) = round(&mut cluster, &mut prng, &tags);
-        if judge(&history) == Verdict::Illegal {
-            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("illegal-moves.jsonl");
-            std::fs::write(&path, history).expect("it can be written");
-            panic!("round {done} is not linearizable (TARN_SEED={}): {}", budget.seed, path.display());
-        }
-        (done, acknowledged) = (done + 1, acknowledged + writes);
-    }
-    println!(
-        "{done} rounds (TARN_SEED={}): {acknowledged} writes were acknowledged, and none is lost",
-        budget.seed
-    );
+    slots_come_and_go(Kind::Embedded, &[&directives[..], &quick].concat(), Budget::from_env(1, 2));
+}
+
+#[test]
+fn over_etcd_nothing_is_lost_while_slots_go_to_and_fro() {
+    slots_come_and_go(Kind::OverEtcd, &["--edition", "durable"], Budget::from_env(1, 2));
 }
 
 #[test]
@@ -335,7 +226,7 @@ fn an_operator_sees_how_slots_move() {
         [0, 1].map(|shard| slots.count_of(ShardId(shard)))
     };
     let source = master(&cluster.topology().expect("it is there"), 0);
-    fill(&mut cluster.connect(source).unwrap(), 1, &tags(1, 2000)[0]);
+    fill(&mut cluster.connect(source).unwrap(), 1, &tags(1, |slot| slot < 2000)[0]);
     assert_eq!(shown(&["moves"]), "no slots are on their way\n");
     let moved = shown(&["move-slots", "1", "0-1999", "5000", "--from", "0"]);
     assert!(moved.starts_with("moves 1\n") && moved.ends_with("1 of 1 moves are over\n"), "{moved}");
@@ -364,7 +255,8 @@ fn redis_cli_reshards() {
     let topology = cluster.topology().expect("it is there");
     let (source, target) = (master(&topology, 0), master(&topology, 1));
     let mut guided = Guided::new(&cluster);
-    let names: Vec<String> = (0..200).map(|number| format!("k{number}{{{}}}", tags(1, 3)[0])).collect();
+    let names: Vec<String> =
+        (0..200).map(|number| format!("k{number}{{{}}}", tags(1, |slot| slot < 3)[0])).collect();
     for name in &names {
         assert_eq!(guided.call(name, &["SET", name, "v"]).unwrap(), ok());
     }

@@ -1,13 +1,15 @@
-//! A cluster to test: its config server and its servers.
+//! A cluster to test: its config servers, the store of their decisions, and its servers.
 
+use super::config_servers::ConfigServers;
+use super::links::Links;
 use crate::tarn;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use testkit::{Client, Program, Server, free_port};
+use testkit::{Client, Server};
 use topology::{ServerId, Topology};
 use wire::Value;
 
@@ -15,83 +17,107 @@ use wire::Value;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How long a client waits for a reply.
-const REPLY_WITHIN: Duration = Duration::from_secs(3);
+pub const REPLY_WITHIN: Duration = Duration::from_secs(3);
+
+/// Where servers are that say to be elsewhere, and where the others are.
+#[derive(Default)]
+pub struct Places(Mutex<Vec<Place>>);
+
+#[derive(Clone, Copy)]
+struct Place {
+    announced: SocketAddr,
+    own: SocketAddr,
+}
+
+impl Places {
+    /// One server's, any of them by number.
+    pub fn any(&self, number: usize) -> SocketAddr {
+        let places = self.0.lock().expect("nobody panics with it");
+        places[number % places.len()].own
+    }
+
+    /// Where to find whom others are sent to at this address.
+    pub fn own(&self, announced: SocketAddr) -> SocketAddr {
+        let places = self.0.lock().expect("nobody panics with it");
+        places.iter().find(|place| place.announced == announced).map_or(announced, |place| place.own)
+    }
+}
+
+/// What runs a cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One config server, with the store in its directory.
+    Embedded,
+    /// Two config servers over three members of etcd, and between any two processes links that can be cut.
+    OverEtcd,
+}
+
+/// A server of the cluster.
+struct Node {
+    server: Server,
+    links: Option<Links>,
+    is_down: bool,
+}
+
+impl Node {
+    fn announced(&self) -> SocketAddr {
+        self.links.as_ref().map_or(self.server.address(), Links::address)
+    }
+}
 
 /// A cluster.
 pub struct Cluster {
-    config: Option<Child>,
-    config_address: SocketAddr,
-    words: Vec<String>,
-    servers: BTreeMap<ServerId, Server>,
-    /// Servers whose process was killed.
-    down: Vec<ServerId>,
+    pub config: ConfigServers,
+    nodes: BTreeMap<ServerId, Node>,
     last: Mutex<Topology>,
     /// Where clients may ask.
-    pub addresses: Arc<Mutex<Vec<SocketAddr>>>,
+    pub places: Arc<Places>,
     copies: usize,
-    _dir: tempfile::TempDir,
 }
 
 impl Cluster {
     /// Begins a cluster with so many shards of so many copies, all servers with these directives.
     pub fn begin(shards: usize, copies: usize, directives: &[&str]) -> Cluster {
-        let dir = tempfile::tempdir().expect("there is room for it");
-        let port = free_port().expect("there is one");
-        let store = format!("dir:{}", dir.path().display());
-        let words = ["config", "--store", &store, "--port", &port.to_string()].map(str::to_owned);
-        let more = ["--shards", &shards.to_string(), "--copies", &copies.to_string()].map(str::to_owned);
-        let config_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Cluster::begin_as(Kind::Embedded, (shards, copies), directives)
+    }
+
+    /// The same, of any kind.
+    pub fn begin_as(kind: Kind, (shards, copies): (usize, usize), directives: &[&str]) -> Cluster {
+        let (shown, copied) = (shards.to_string(), copies.to_string());
+        let config = ConfigServers::begin(kind, &["--shards", &shown, "--copies", &copied]);
         let mut cluster = Cluster {
-            config: None,
-            config_address,
-            words: words.into_iter().chain(more).collect(),
-            servers: BTreeMap::new(),
-            down: Vec::new(),
+            config,
+            nodes: BTreeMap::new(),
             last: Mutex::default(),
-            addresses: Arc::default(),
+            places: Arc::default(),
             copies,
-            _dir: dir,
         };
-        cluster.start_config();
-        let place = config_address.to_string();
-        let own = ["--cluster-enabled", "yes", "--cluster-config-servers", &place];
-        let all: Vec<&str> = own.iter().chain(directives).copied().collect();
         for _ in 0..shards * copies {
+            let links = (kind == Kind::OverEtcd).then(|| Links::to(&cluster.config.addresses()));
+            let own = match &links {
+                Some(links) => links.directives(),
+                None => vec!["--cluster-config-servers".to_owned(), cluster.place()],
+            };
+            let own = ["--cluster-enabled", "yes"].into_iter().chain(own.iter().map(String::as_str));
+            let all: Vec<&str> = own.chain(directives.iter().copied()).collect();
             let server = Server::start(tarn(), &all).expect("a server starts");
-            let id = id_of(&server);
-            cluster.servers.insert(id, server);
+            if let Some(links) = &links {
+                links.aim(server.address());
+            }
+            cluster.nodes.insert(id_of(&server), Node { server, links, is_down: false });
         }
         cluster.wait_until_whole();
         cluster
     }
 
-    /// Where the config server is, for the operator's tool.
+    /// Where the config servers are, for the operator's tool.
     pub fn place(&self) -> String {
-        self.config_address.to_string()
+        self.config.addresses().iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Starts the config server.
-    pub fn start_config(&mut self) {
-        let Program::Tarn(program) = tarn() else { panic!("it is Tarn that is tested") };
-        let mut command = Command::new(program);
-        command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.config = Some(command.spawn().expect("it can be run"));
-        wait_until("the config server answers", || self.ask_config(&["PING"]).is_some());
-    }
-
-    /// Ends the config server at once.
-    pub fn end_config(&mut self) {
-        if let Some(mut child) = self.config.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// Asks the config server; None: there is no answer.
+    /// Asks the config servers; None: there is no answer.
     pub fn ask_config(&self, words: &[&str]) -> Option<Value> {
-        let mut client = Client::connect(self.config_address).ok()?;
-        client.stream().set_read_timeout(Some(REPLY_WITHIN)).ok()?;
-        client.call(words).ok()
+        self.config.ask(words)
     }
 
     /// What the cluster looks like now.
@@ -107,11 +133,17 @@ impl Cluster {
         self.last.lock().expect("nobody panics with it").clone()
     }
 
+    /// Tells clients where servers are.
+    fn note_places(&self) {
+        let nodes = self.nodes.values();
+        let places = nodes.map(|node| Place { announced: node.announced(), own: node.server.address() });
+        *self.places.0.lock().expect("nobody panics with it") = places.collect();
+    }
+
     /// Waits until all slots have an owner, and all servers are members of their shards and say so.
     pub fn wait_until_whole(&self) {
+        self.note_places();
         wait_until("the cluster is whole", || {
-            let addresses = self.servers.values().map(Server::address).collect();
-            *self.addresses.lock().expect("nobody panics with it") = addresses;
             self.topology().is_some_and(|topology| self.is_whole(&topology))
         });
     }
@@ -123,7 +155,7 @@ impl Cluster {
             .all(|shard| shard.members.len() == self.copies && topology.master_of(shard.id).is_some());
         has_members
             && topology.slots.count() == wire::SLOTS
-            && topology.servers.len() == self.servers.len()
+            && topology.servers.len() == self.nodes.len()
             && topology.servers.values().all(|server| self.is_in_place(topology, server))
     }
 
@@ -132,65 +164,92 @@ impl Cluster {
         let Ok(mut client) = self.connect(server.id) else { return false };
         let Ok(Value::Array(words)) = client.call(&["INSYNC", "STATUS"]) else { return false };
         let is_so = |pair: &[Value]| matches!(pair, [Value::Bulk(name), Value::Bulk(is)] if name == b"role" && is == role.as_bytes());
-        words.chunks(2).any(is_so) && self.servers[&server.id].address().port() == server.port
+        words.chunks(2).any(is_so) && self.nodes[&server.id].announced().port() == server.port
     }
 
     /// A connection to a server, which waits for no reply too long.
     pub fn connect(&self, id: ServerId) -> std::io::Result<Client> {
-        let client = Client::connect(self.servers[&id].address())?;
+        let client = Client::connect(self.nodes[&id].server.address())?;
         client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
         Ok(client)
     }
 
     /// Where a server's data is.
     pub fn dir(&self, id: ServerId) -> PathBuf {
-        self.servers[&id].dir().to_owned()
+        self.nodes[&id].server.dir().to_owned()
     }
 
     /// A connection to a server that may still be loading.
     pub fn connect_loaded(&self, id: ServerId) -> Client {
-        self.servers[&id].connect_loaded().expect("it loads")
+        self.nodes[&id].server.connect_loaded().expect("it loads")
     }
 
     /// What a server has written.
     pub fn output(&self, id: ServerId) -> String {
-        self.servers[&id].output()
+        self.nodes[&id].server.output()
+    }
+
+    /// The links of a server, if it has some that can be cut.
+    pub fn links(&self, id: ServerId) -> Option<&Links> {
+        self.nodes[&id].links.as_ref()
     }
 
     /// Kills a server's process.
     pub fn kill(&mut self, id: ServerId) {
-        self.servers.get_mut(&id).expect("it is there").kill();
-        self.down.push(id);
+        let node = self.nodes.get_mut(&id).expect("it is there");
+        node.server.kill();
+        node.is_down = true;
     }
 
     /// Has a server's process end, and waits until it has.
     pub fn terminate(&mut self, id: ServerId) {
         self.signal(id, "-TERM");
-        let server = self.servers.get_mut(&id).expect("it is there");
+        let node = self.nodes.get_mut(&id).expect("it is there");
         wait_until("it ends", || {
-            server.ended().expect("it can be asked").is_some_and(|status| status.success())
+            node.server.ended().expect("it can be asked").is_some_and(|status| status.success())
         });
-        self.down.push(id);
+        node.is_down = true;
     }
 
     /// Starts it again, at another port.
     pub fn restart(&mut self, id: ServerId) {
-        self.servers.get_mut(&id).expect("it is there").restart().expect("it starts again");
-        self.down.retain(|other| *other != id);
+        let node = self.nodes.get_mut(&id).expect("it is there");
+        node.server.restart().expect("it starts again");
+        if let Some(links) = &node.links {
+            links.aim(node.server.address());
+        }
+        node.is_down = false;
+        self.note_places();
     }
 
     /// Sends a server's process a signal.
     pub fn signal(&self, id: ServerId, signal: &str) {
-        if !self.down.contains(&id) {
-            let pid = self.servers[&id].pid().to_string();
+        let node = &self.nodes[&id];
+        if !node.is_down {
+            let pid = node.server.pid().to_string();
             assert!(Command::new("kill").args([signal, &pid]).status().expect("there is kill").success());
         }
     }
-}
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.end_config();
+    /// Takes back all that was done to anybody.
+    pub fn mend(&mut self) {
+        self.config.mend();
+        let ids: Vec<ServerId> = self.nodes.keys().copied().collect();
+        for id in ids {
+            self.signal(id, "-CONT");
+            if let Some(links) = self.links(id) {
+                links.mend();
+            }
+            if self.nodes[&id].is_down {
+                self.restart(id);
+            }
+        }
+    }
+
+    /// The last that each server has printed.
+    pub fn last_lines(&self) -> String {
+        let last = |(id, node): (&ServerId, &Node)| format!("{id}:\n{}\n", node.server.last_lines());
+        self.nodes.iter().map(last).collect()
     }
 }
 

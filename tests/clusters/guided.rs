@@ -1,12 +1,12 @@
 //! A client of a cluster that goes where it is sent.
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Places, REPLY_WITHIN};
 use crate::porcupine::Notes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::Client;
@@ -14,9 +14,6 @@ use wire::{Value, key_slot};
 
 /// How long it tries.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long a reply may take.
-const REPLY_WITHIN: Duration = Duration::from_secs(3);
 
 /// Who is refused tries again so much later.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
@@ -33,7 +30,8 @@ pub enum Came {
 
 /// A client.
 pub struct Guided {
-    addresses: Arc<Mutex<Vec<SocketAddr>>>,
+    places: Arc<Places>,
+    reply_within: Duration,
     /// Where slots' requests went last.
     known: HashMap<u16, SocketAddr>,
     clients: HashMap<SocketAddr, Client>,
@@ -43,8 +41,14 @@ pub struct Guided {
 impl Guided {
     /// One that knows nothing yet but where servers are.
     pub fn new(cluster: &Cluster) -> Guided {
+        Guided::hasty(cluster, REPLY_WITHIN)
+    }
+
+    /// One that waits for no reply longer than this.
+    pub fn hasty(cluster: &Cluster, reply_within: Duration) -> Guided {
         Guided {
-            addresses: cluster.addresses.clone(),
+            places: cluster.places.clone(),
+            reply_within,
             known: HashMap::new(),
             clients: HashMap::new(),
             turn: 0,
@@ -53,8 +57,7 @@ impl Guided {
 
     fn place(&mut self, slot: u16) -> SocketAddr {
         self.turn += 1;
-        let addresses = self.addresses.lock().expect("nobody panics with it");
-        self.known.get(&slot).copied().unwrap_or_else(|| addresses[self.turn % addresses.len()])
+        self.known.get(&slot).copied().unwrap_or_else(|| self.places.any(self.turn))
     }
 
     /// A connection to there; None: there is nobody, or nobody who takes one.
@@ -63,7 +66,7 @@ impl Guided {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(place_for_it) => {
                 let client = Client::connect(place).ok()?;
-                client.stream().set_read_timeout(Some(REPLY_WITHIN)).ok()?;
+                client.stream().set_read_timeout(Some(self.reply_within)).ok()?;
                 Some(place_for_it.insert(client))
             }
         }
@@ -84,7 +87,8 @@ impl Guided {
                     let line = String::from_utf8_lossy(&line).into_owned();
                     if let Some(moved) = line.strip_prefix("MOVED ") {
                         let to = moved.split(' ').nth(1).and_then(|to| to.parse().ok());
-                        self.known.insert(slot, to.unwrap_or_else(|| panic!("{line}")));
+                        let to = self.places.own(to.unwrap_or_else(|| panic!("{line}")));
+                        self.known.insert(slot, to);
                         if self.known[&slot] != place {
                             continue;
                         }

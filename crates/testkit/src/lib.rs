@@ -12,6 +12,7 @@ pub mod cases;
 pub mod client;
 pub mod contents;
 pub mod differential;
+pub mod etcd;
 pub mod generate;
 pub mod process;
 pub mod relay;

@@ -327,7 +327,7 @@ pub fn free_port() -> io::Result<u16> {
 }
 
 /// A new empty directory under the system's temporary one.
-fn fresh_dir() -> io::Result<PathBuf> {
+pub(crate) fn fresh_dir() -> io::Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("tarn-test-{}-{number}", std::process::id()));

@@ -134,12 +134,12 @@ pub fn ask(server: &Server, wish: Wish) -> bool {
     }
     log!(Warning, "User requested shutdown...");
     let timeout_s = server.engine.config.shutdown_timeout_s();
-    let can_hand_over = can_hand_over(server);
-    if wish.now || timeout_s == 0 || !can_hand_over && lagging(server).is_empty() {
+    let may_hand_over = may_hand_over(server);
+    if wish.now || timeout_s == 0 || !may_hand_over && lagging(server).is_empty() {
         return false;
     }
     server.departure.begin(wish, Instant::now() + Duration::from_secs(timeout_s.into()));
-    if can_hand_over {
+    if may_hand_over {
         log!(Notice, "Handing over to another member of the shard before shutting down.");
     } else {
         pause(server);
@@ -159,17 +159,24 @@ fn can_hand_over(server: &Server) -> bool {
     server.clustered.is_on() && server.shard.get().is_some_and(|shard| shard.can_hand_over(None))
 }
 
+/// The same, or one that follows it could be as soon as it is a member: it came back a moment ago.
+fn may_hand_over(server: &Server) -> bool {
+    let is_followed =
+        || server.clustered.is_on() && is_leader(server) && !server.feeding.replicas().is_empty();
+    can_hand_over(server) || is_followed()
+}
+
 /// Has another member be master, if that can be done until then, and clients be told. Whether it is.
 fn hand_over(server: &Server, number: u64, until: Instant) -> bool {
     let goes_on = || server.departure.is_underway(number) && Instant::now() < until;
-    while goes_on() && can_hand_over(server) {
-        let asked_at = Instant::now();
-        if let Some(shard) = server.shard.get() {
+    let mut asked_at: Option<Instant> = None;
+    while goes_on() && may_hand_over(server) {
+        let is_due = asked_at.is_none_or(|at| at.elapsed() >= HANDING_OVER);
+        if let Some(shard) = server.shard.get().filter(|_| is_due && can_hand_over(server)) {
             shard.hand_over(None, HANDING_OVER);
+            asked_at = Some(Instant::now());
         }
-        while goes_on() && can_hand_over(server) && asked_at.elapsed() < HANDING_OVER {
-            server.departure.rest(number, LOOK_AGAIN);
-        }
+        server.departure.rest(number, LOOK_AGAIN);
     }
     let is_known = || server.clustered.get().is_none_or(|part| part.view().other_master().is_some());
     while goes_on() && !is_leader(server) && !is_known() {
@@ -245,7 +252,7 @@ pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
     let underway = server.departure.underway();
     let (number, wish) = underway.map_or((None, wish), |(number, wish, _)| (Some(number), wish));
     if let Some((number, _, until)) = underway {
-        if !can_hand_over(server) || !hand_over(server, number, until) {
+        if !may_hand_over(server) || !hand_over(server, number, until) {
             pause(server);
             wait_for_replicas(server, number, until);
         }

@@ -6,90 +6,20 @@ use crate::store::{Change, Outcome, Revision, Seen, Store};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::ask::wait_until;
-use testkit::process::free_port;
+use testkit::etcd::Etcd as Members;
 use testkit::tls::Authority;
 
-/// Members of one etcd. They end with their handle.
-struct Members {
-    dir: tempfile::TempDir,
-    members: Vec<Member>,
-    scheme: &'static str,
-    more: Vec<String>,
+/// What is asked of real members beside what the testkit has them do.
+trait Asked {
+    fn store(&self) -> Etcd;
+    fn store_with(&self, options: Options) -> Etcd;
+    fn call(&self, path: &str, form: &serde_json::Value);
+    fn compact(&self, revision: Revision);
 }
 
-struct Member {
-    client: u16,
-    peer: u16,
-    child: Option<Child>,
-}
-
-impl Members {
-    fn start(count: usize) -> Members {
-        Members::start_with(count, "http", |_| Vec::new())
-    }
-
-    fn start_with(
-        count: usize,
-        scheme: &'static str,
-        more: impl Fn(&std::path::Path) -> Vec<String>,
-    ) -> Members {
-        let dir = tempfile::tempdir().expect("a directory");
-        let port = || free_port().expect("there is a port");
-        let members = (0..count).map(|_| Member { client: port(), peer: port(), child: None }).collect();
-        let more = more(dir.path());
-        let mut members = Members { dir, members, scheme, more };
-        for at in 0..count {
-            members.run(at);
-        }
-        members
-    }
-
-    fn run(&mut self, at: usize) {
-        let url = |scheme: &str, port: u16| format!("{scheme}://127.0.0.1:{port}");
-        let all: Vec<String> = self
-            .members
-            .iter()
-            .enumerate()
-            .map(|(at, member)| format!("m{at}={}", url("http", member.peer)))
-            .collect();
-        let (client, peer) = (url(self.scheme, self.members[at].client), url("http", self.members[at].peer));
-        let name = format!("m{at}");
-        let data = self.dir.path().join(&name);
-        let child = Command::new("etcd")
-            .args(["--name", &name, "--data-dir"])
-            .arg(data)
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &all.join(","), "--logger", "zap", "--log-level", "error"])
-            .args(["--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"])
-            .args(&self.more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("etcd can be run: ./test installs it (etcd-server)");
-        self.members[at].child = Some(child);
-    }
-
-    fn kill(&mut self, at: usize) {
-        if let Some(mut child) = self.members[at].child.take() {
-            child.kill().expect("it lives");
-            child.wait().expect("it ends");
-        }
-    }
-
-    fn signal(&self, at: usize, signal: &str) {
-        let id = self.members[at].child.as_ref().expect("it lives").id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().expect("kill can be run").success());
-    }
-
-    fn endpoints(&self) -> Vec<String> {
-        self.members.iter().map(|member| format!("{}://127.0.0.1:{}", self.scheme, member.client)).collect()
-    }
-
+impl Asked for Members {
     fn store(&self) -> Etcd {
         self.store_with(Options::default())
     }
@@ -109,18 +39,6 @@ impl Members {
 
     fn compact(&self, revision: Revision) {
         self.call("/v3/kv/compaction", &json!({ "revision": revision.0.to_string(), "physical": true }));
-    }
-}
-
-impl Drop for Members {
-    fn drop(&mut self) {
-        for at in 0..self.members.len() {
-            if let Some(child) = &mut self.members[at].child {
-                // It may have ended.
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-        }
     }
 }
 
@@ -294,7 +212,7 @@ fn it_is_spoken_to_with_tls() {
         .map(str::to_owned)
         .to_vec()
     });
-    let dir = members.dir.path();
+    let dir = members.dir();
     let certificate =
         Some((write(dir, "client.crt", &client.certificate), write(dir, "client.key", &client.key)));
     let authorities = Some(dir.join("ca.crt"));
