@@ -255,9 +255,13 @@ fn a_node_of_another_cluster_is_told_of_nothing() {
     let refusal = Value::Error(b"ERR This server is a node of another cluster".to_vec());
     let topology = cluster.config.topology();
     let node = topology.servers.keys().next().expect("there is one").to_string();
-    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", other, &node]), refusal);
-    assert!(is_error(&call(&mut client, &["CLUSTER", "HEAR", &topology.cluster, other]), "ERR Unknown node"));
-    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", &topology.cluster, &node]), ok());
+    assert_eq!(call(&mut client, &["CLUSTER", "HEAR", other, &node, &node]), refusal);
+    let mut hear =
+        |node: &str, own: &str| call(&mut client, &["CLUSTER", "HEAR", &topology.cluster, node, own]);
+    assert!(is_error(&hear(other, &node), "ERR Unknown node"));
+    assert!(is_error(&hear(&node, other), "ERR Unknown node"));
+    assert_eq!(hear(&node, &node), ok());
+    assert_eq!(hear(&node, &node), ok());
     let mut publisher = cluster.servers[0].connect_loaded().expect("it serves");
     assert_eq!(call(&mut publisher, &["PUBLISH", "c", "m"]), Value::Int(0));
     assert_eq!(client.read_value().unwrap(), Value::Array(vec![text("message"), text("c"), text("m")]));

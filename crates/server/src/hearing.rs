@@ -72,7 +72,10 @@ impl Hearing<'_> {
         let wanted: BTreeMap<_, _> = others.map(|other| (other.id, Address::of(other, with_tls))).collect();
         self.heard.retain(|id, (address, is_wanted)| {
             let stays = wanted.get(id) == Some(address);
-            is_wanted.store(stays, Ordering::Relaxed);
+            if !stays {
+                is_wanted.store(false, Ordering::Relaxed);
+                note(self.server, *id, None);
+            }
             stays
         });
         for (id, address) in wanted {
@@ -94,6 +97,13 @@ impl Hearing<'_> {
     }
 }
 
+/// Notes since when a node is heard, or that it is not, for CLUSTER LINKS.
+fn note(server: &Server, id: ServerId, since: Option<UnixMs>) {
+    if let Some(part) = server.clustered.get() {
+        part.note_link(Link::To(id), since);
+    }
+}
+
 /// Another node.
 struct Node {
     id: ServerId,
@@ -107,9 +117,12 @@ impl Node {
         let mut last = String::new();
         while self.goes_on() {
             let Err(error) = self.listen(&mut last);
-            self.note(None);
+            if !self.goes_on() {
+                return;
+            }
+            note(&self.server, self.id, None);
             let trouble = error.to_string();
-            if self.goes_on() && trouble != last {
+            if trouble != last {
                 let Address { host, port } = &self.address;
                 log!(
                     Warning,
@@ -129,17 +142,22 @@ impl Node {
     fn listen(&self, trouble: &mut String) -> io::Result<std::convert::Infallible> {
         let mut asking = Asking::to(&self.server, &self.address, TlsBy::Cluster, PATIENCE)?;
         let view = self.server.clustered.get().map(Part::view).unwrap_or_default();
-        let own = view.id.map(|id| id.to_string()).unwrap_or_default();
-        asking.ask(&[b"CLUSTER", b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes()])?;
+        let (own, other) = (view.id.map(|id| id.to_string()).unwrap_or_default(), self.id.to_string());
+        // Said again it asks whether the node is there: whatever state that is in, it is answered.
+        let words =
+            [&b"CLUSTER"[..], b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes(), other.as_bytes()];
+        asking.ask(&words)?;
         trouble.clear();
-        self.note(Some(self.server.engine.clock.now()));
+        note(&self.server, self.id, Some(self.server.engine.clock.now()));
         let mut spoke = Instant::now();
         let mut asked = false;
         while self.goes_on() {
             match asking.receive_before(spoke + if asked { ANSWER } else { SILENCE }) {
+                // Another may listen in this one's place.
+                Ok(_) if !self.goes_on() => break,
                 Ok(value) => self.take(value)?,
                 Err(error) if error.kind() == ErrorKind::TimedOut && !asked => {
-                    asking.say(&[b"PING"])?;
+                    asking.say(&words)?;
                     asked = true;
                     continue;
                 }
@@ -150,17 +168,10 @@ impl Node {
         Err(ErrorKind::ConnectionAborted.into())
     }
 
-    /// Notes whether it is heard, for CLUSTER LINKS.
-    fn note(&self, since: Option<UnixMs>) {
-        if let Some(part) = self.server.clustered.get() {
-            part.note_link(Link::To(self.id), since);
-        }
-    }
-
     fn take(&self, value: Value) -> io::Result<()> {
         let unknown = || io::Error::other("what it says is no message");
         match value {
-            // The answer to PING.
+            // The answer to the question whether it is there.
             Value::Simple(_) => Ok(()),
             Value::Array(words) => match words.as_slice() {
                 [Value::Bulk(kind), Value::Bulk(channel), Value::Bulk(message)] if kind == b"message" => {

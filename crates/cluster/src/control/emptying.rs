@@ -3,8 +3,8 @@
 //! Each time it is said the next step is made, by what is so then. So it can be left at any moment and said again, to another leader, too; and nothing has to be remembered
 //! but the moves.
 
-use super::moves::{self, Following, Step, is_unfinished, refuse};
-use super::plan::Draft;
+use super::moves::{self, Following, Request, Step, is_unfinished, refuse};
+use super::plan::{Draft, have_lost_slots};
 use super::view::{Standing, View, key};
 use super::{Policy, rebalance};
 use std::collections::BTreeSet;
@@ -23,9 +23,15 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
     if others.is_empty() {
         return refuse(format_args!("shard {shard} is the last one"));
     }
+    if have_lost_slots(view) {
+        return refuse("who has which slots cannot be read in the store");
+    }
     // Nothing comes to it any more.
     let coming = view.moves.values().filter(|one| one.to == shard && is_unfinished(one));
     for id in coming.map(|one| one.id).collect::<Vec<_>>() {
+        if draft.is_full() {
+            return Step::Follow(Following::Go(Request::RemoveShard(shard)));
+        }
         draft.end_move(id);
         draft.then.notes.push(format!("Move {id} is given up, since shard {shard} is to go"));
     }
@@ -57,6 +63,10 @@ fn forget(draft: &mut Draft, shard: ShardId) -> Step {
     }
     let failed = draft.after.moves.values().filter(|one| [one.from, one.to].contains(&shard));
     for id in failed.map(|one| one.id).collect::<Vec<_>>() {
+        // Before anything else is done with it.
+        if draft.is_full() {
+            return Step::Follow(Following::Go(Request::RemoveShard(shard)));
+        }
         draft.end_move(id);
     }
     let count = draft.after.shards.len();

@@ -166,7 +166,7 @@ impl Control {
 }
 
 /// Where a server is, for people.
-fn address(server: &Server) -> String {
+pub(super) fn address(server: &Server) -> String {
     let port = if server.port == 0 { server.tls_port } else { server.port };
     format!("{}:{port}", server.host)
 }

@@ -293,8 +293,8 @@ impl Control {
         let Some(view) = &self.view else { return self.refuse_to_lead(ticket) };
         let own = view.cluster.clone();
         let known = view.servers.get(&server.id);
-        let is_elsewhere =
-            known.is_some_and(|known| (&known.host, known.port) != (&server.host, server.port));
+        let place_of = |server: &Server| (server.host.clone(), server.port, server.tls_port);
+        let is_elsewhere = known.is_some_and(|known| place_of(known) != place_of(&server));
         let refusal = if !self.leads() || own.is_empty() {
             return self.refuse_to_lead(ticket);
         } else if !cluster.is_empty() && cluster != own {
@@ -305,7 +305,7 @@ impl Control {
             format!(
                 "DUPLICATE a server with the id {} lives at {}",
                 server.id,
-                known.map_or_else(String::new, |known| format!("{}:{}", known.host, known.port))
+                known.map_or_else(String::new, losing::address)
             )
         } else {
             let place = known.and_then(|known| known.place);

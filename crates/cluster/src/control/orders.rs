@@ -250,7 +250,10 @@ impl Control {
             }
             // So is who is gone.
             (Order::Lose(losing), Stage::Ready(Done::Bury(_, told))) => {
-                self.next_of_losing(view, losing, &Stage::Losing(told.clone()), now)
+                match self.next_of_losing(view, losing, &Stage::Losing(told.clone()), now) {
+                    Next::Wait => Next::Stage(Stage::Losing(told.clone())),
+                    other => other,
+                }
             }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
             (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
@@ -273,7 +276,7 @@ impl Control {
             (Order::Place(id, shard), _) => self.next_of_placing(view, *id, *shard, now),
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
-                Some(policy) if policy.shards + 1 >= ShardId::END.0 => refuse(NO_MORE_SHARDS),
+                Some(policy) if policy.shards >= ShardId::END.0 - 1 => refuse(NO_MORE_SHARDS),
                 Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::OneShardMore))),
             },
             (Order::Set(name, value), _) => match Setting::read(name, value) {

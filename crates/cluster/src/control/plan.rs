@@ -323,6 +323,11 @@ impl Control {
     }
 }
 
+/// Whether slots were given and cannot be read, or are gone: that is an operator's matter, since servers delete what is said to be another's.
+pub(super) fn have_lost_slots(view: &View) -> bool {
+    view.slots.count() == 0 && (view.last_move > 0 || view.revision_of(key::SLOTS) != Revision::default())
+}
+
 /// Gives slots that nobody has to the shards, once all that are wanted have begun.
 fn plan_slots(draft: &mut Draft) {
     let Some(policy) = draft.after.policy else { return };
@@ -332,9 +337,7 @@ fn plan_slots(draft: &mut Draft) {
     if begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
         return;
     }
-    // Slots that were given and cannot be read, or are gone, are an operator's matter: servers delete what is said to be another's.
-    let were_given = draft.after.last_move > 0 || draft.after.revision_of(key::SLOTS) != Revision::default();
-    if draft.after.slots.count() == 0 && were_given {
+    if have_lost_slots(&draft.after) {
         return;
     }
     let slots = if draft.after.slots.count() == 0 {

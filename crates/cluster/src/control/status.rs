@@ -87,6 +87,8 @@ impl Control {
         let node = server.place.map(|place| place.node);
         let named = decision.members.iter().find(|member| Some(member.node.0) == node);
         let life = self.figure_of(server, "life").and_then(|life| life.parse::<u64>().ok());
+        // 0: it takes no part yet.
+        let life = life.filter(|life| *life > 0);
         named.zip(life).is_none_or(|(named, life)| named.life.0 == life)
     }
 

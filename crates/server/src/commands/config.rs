@@ -174,8 +174,13 @@ fn apply(
 /// The server is a node of a shard, and what it has acknowledged would not be where its members believe that it is.
 fn refuse_in_shard(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
     const SETTLED: [&str; 3] = ["appendfsync", "appendonly", "min-sync-replicas"];
-    let settled = changed.iter().find_map(|change| SETTLED.iter().find(|name| **name == change.name()));
-    match settled.filter(|_| server.shard.is_on() || server.clustered.is_on()) {
+    // Connections to others, of which some never end, have it as it was.
+    const OF_CLUSTER: &str = "tls-cluster";
+    let is_settled = |name: &str| {
+        SETTLED.contains(&name) && (server.shard.is_on() || server.clustered.is_on())
+            || name == OF_CLUSTER && server.clustered.is_on()
+    };
+    match changed.iter().map(|change| change.name()).find(|name| is_settled(name)) {
         None => Ok(()),
         Some(name) => {
             let reason = "a node of a shard or a cluster has it as it was when it started".to_owned();

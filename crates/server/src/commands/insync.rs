@@ -201,7 +201,7 @@ fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let client = &context.session.client;
     client.set_trait(Traits::REPLICA, true);
-    let link = shard.links.accept(client);
+    let link = shard.links.accept(client, node);
     context.session.link = Some((link, MemberId { node, life }));
     reply.simple(format!("life {}", shard.standing().id.life.0));
     Ok(())

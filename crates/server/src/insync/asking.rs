@@ -95,7 +95,7 @@ impl<'s> Asking<'s> {
     pub fn receive_before(&mut self, deadline: Instant) -> io::Result<Value> {
         let server = self.server;
         self.outgoing.set_deadline(deadline);
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = Vec::new();
         loop {
             match self.decoder.decode().map_err(io::Error::other)? {
                 Some(Value::Error(text)) => {
@@ -104,6 +104,7 @@ impl<'s> Asking<'s> {
                 Some(value) => return Ok(value),
                 None => {}
             }
+            buffer.resize(READ_BYTES, 0);
             match self.outgoing.read(&mut buffer, &mut || look(server))? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => self.decoder.feed(&buffer[..count]),

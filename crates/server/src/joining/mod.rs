@@ -333,7 +333,12 @@ impl Joining<'_> {
                 "its store is older than a move of slots that this server knows of; it was restored from a backup, and who has which slots is not what it says",
             ));
         }
-        let place = topology.servers.get(&self.identity.id).and_then(|own| own.place);
+        let own = topology.servers.get(&self.identity.id);
+        if own.is_none() && self.server.shard.is_on() {
+            // Whether it was removed is said when it introduces itself again.
+            return Err(io::Error::other("it knows nothing of this server"));
+        }
+        let place = own.and_then(|own| own.place);
         match ownership::publish(self.server, topology.clone()) {
             true => self.take_place(&topology, place),
             false => Ok(()),
@@ -341,7 +346,11 @@ impl Joining<'_> {
     }
 
     fn take_place(&mut self, topology: &Topology, place: Option<Place>) -> io::Result<()> {
-        let Some(place) = place else {
+        let is_its_own = |place: &Place| {
+            let shard = self.server.shard.get();
+            shard.is_none_or(|shard| shard.settings.name == shard_name(topology, *place))
+        };
+        let Some(place) = place.filter(is_its_own) else {
             self.leave();
             return Ok(());
         };
@@ -355,6 +364,8 @@ impl Joining<'_> {
             insync::enter(self.server, settings)?;
         }
         if let Some(shard) = self.server.shard.get() {
+            // Who is removed counts no more, even if it was not told itself.
+            shard.links.keep_only(&self.server.net.clients, |node| nodes.contains_key(&node));
             shard.set_nodes(nodes);
             if let Some(told) = topology.shards.get(&place.shard) {
                 shard.happened(Event::Decided { epoch: Epoch(told.epoch) });
@@ -372,7 +383,7 @@ impl Joining<'_> {
         // A failover takes as long anyway.
         options.failover = options.failover.or(Some(lease));
         Settings {
-            name: format!("{}-{}", place.shard, topology.cluster),
+            name: shard_name(topology, place),
             node: NodeId(place.node),
             nodes,
             store: Store::Cluster { config_servers: self.config_servers.clone(), shard: place.shard.0 },
@@ -387,6 +398,11 @@ fn begin_shard(shard: &Shard) {
     if standing.decision.is_none() && !standing.is_torn {
         shard.begin_shard();
     }
+}
+
+/// What the nodes of a place's shard know it by.
+fn shard_name(topology: &Topology, place: Place) -> String {
+    format!("{}-{}", place.shard, topology.cluster)
 }
 
 /// Where the nodes of a place's shard are.

@@ -4,7 +4,7 @@
 
 use net::client::{Client, Clients, answer};
 use parking_lot::Mutex;
-use replication::insync::{LinkId, Message};
+use replication::insync::{LinkId, Message, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ struct State {
 
 /// How something gets to the other side.
 enum Way {
-    /// The other has dialled.
-    Client(Arc<Client>),
+    /// The other, which is this node, has dialled.
+    Client(Arc<Client>, NodeId),
     /// This node has.
     Dialled(Arc<Outbox>),
 }
@@ -89,15 +89,27 @@ impl Links {
     }
 
     /// Another node has dialled by this client.
-    pub fn accept(&self, client: &Arc<Client>) -> LinkId {
-        self.add(Way::Client(client.clone()))
+    pub fn accept(&self, client: &Arc<Client>, node: NodeId) -> LinkId {
+        self.add(Way::Client(client.clone(), node))
+    }
+
+    /// Ends the links of nodes that have dialled and are none of these.
+    pub fn keep_only(&self, clients: &Clients, is_kept: impl Fn(NodeId) -> bool) {
+        for way in self.0.lock().ways.values() {
+            if let Way::Client(client, node) = way
+                && !is_kept(*node)
+            {
+                // What follows from that is told when the client has gone.
+                clients.kill(client);
+            }
+        }
     }
 
     /// Says something; nothing if the link is gone.
     pub fn say(&self, clients: &Clients, link: LinkId, message: &Message) {
         let line = message.to_line();
         match self.0.lock().ways.get(&link) {
-            Some(Way::Client(client)) => say_line(clients, client, &line),
+            Some(Way::Client(client, _)) => say_line(clients, client, &line),
             Some(Way::Dialled(outbox)) => outbox.push(&[b"INSYNC", b"SAY", line.as_bytes()]),
             None => {}
         }
@@ -113,7 +125,7 @@ impl Links {
     /// Ends a link, of which nothing more is heard.
     pub fn close(&self, clients: &Clients, link: LinkId) {
         match self.0.lock().ways.remove(&link) {
-            Some(Way::Client(client)) => drop(clients.kill(&client)),
+            Some(Way::Client(client, _)) => drop(clients.kill(&client)),
             Some(Way::Dialled(outbox)) => outbox.end(),
             None => {}
         }

@@ -113,7 +113,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .tips(VARIES),
     sub(
         "cluster|hear",
-        4,
+        5,
         SHOWS_ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::LOADING),
         telling::hear,
     )

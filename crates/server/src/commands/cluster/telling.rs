@@ -121,16 +121,20 @@ pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// CLUSTER HEAR cluster-id node-id: the connection is that node's from then on ([`crate::hearing`]).
+/// CLUSTER HEAR cluster-id node-id own-id: the connection is that node's from then on ([`crate::hearing`]), if this is the node that it means. May be said again.
 pub(super) fn hear(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let view = view(context)?;
     if context.request.arg(2) != view.topology.cluster.as_bytes() {
         return Err(Error::text("ERR This server is a node of another cluster"));
     }
+    if view.id != Some(node(&view, context.request.arg(4))?.id) {
+        return Err(Error::text("ERR This server is another node"));
+    }
     let id = node(&view, context.request.arg(3))?.id;
     let (server, session) = (context.server, &mut *context.session);
     if session.hears_as.is_some() {
-        return Err(Error::text("ERR This connection is a node's already"));
+        reply.ok();
+        return Ok(());
     }
     // Its limits are those of servers that follow, and it is counted among no clients.
     session.client.set_trait(Traits::REPLICA, true);
