@@ -9,6 +9,9 @@ use std::time::Duration;
 use sys::Prng;
 use topology::{ServerId, ShardId};
 
+/// Who waits longer than this for a shard wants to know what its servers have said meanwhile.
+const LONG: Duration = Duration::from_secs(10);
+
 /// What is done to a server.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -144,6 +147,9 @@ impl Failovers {
                 true => self.silences.entry(beside).or_default().push(silence),
                 false if struck.contains(&shard) => self.spared.push(silence),
                 false => {}
+            }
+            if silence > LONG.max(lasts * 2) {
+                println!("{}", cluster.last_lines());
             }
             if is_replaced || struck.contains(&shard) {
                 println!("{shard:?} was silent for {silence:?}, epochs {epochs:?}, after {lasts:?}");
