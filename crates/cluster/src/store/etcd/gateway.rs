@@ -20,8 +20,9 @@ pub const WATCHING: Duration = Duration::from_secs(60);
 /// The longest answer.
 const BODY_BYTES_MAX: u64 = 512 << 20;
 
-/// gRPC's numbers for refusals that come before anything is done: what was asked makes no sense, is not allowed, or there is no room.
-const REFUSALS: [u64; 7] = [3, 5, 7, 8, 11, 12, 16];
+/// gRPC's numbers for refusals that come before anything is done: what was asked makes no sense, or is not allowed. That there is no room (8) is said
+/// of what was done, too.
+const REFUSALS: [u64; 6] = [3, 5, 7, 11, 12, 16];
 /// gRPC's number for somebody unknown.
 const UNKNOWN_USER: u64 = 16;
 /// gRPC's number for something that is not there.

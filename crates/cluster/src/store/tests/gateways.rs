@@ -135,13 +135,17 @@ fn what_is_no_answer_is_not_believed() {
 
 #[test]
 fn what_was_refused_was_not_done() {
-    let refusal = http(
-        "400 Bad Request",
-        "{\"error\":\"no space\",\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}",
-    );
-    let fake = Fake::answering(refusal, false);
-    let outcome = fake.store().change(&Change { compares: Vec::new(), writes: vec![put("/t/a", "1")] });
-    assert!(matches!(&outcome, Outcome::Unreached(why) if why.contains("space exceeded")), "{outcome:?}");
+    let refused = |code: u64, why: &str| {
+        let body = format!("{{\"error\":\"{why}\",\"code\":{code},\"message\":\"etcdserver: {why}\"}}");
+        let fake = Fake::answering(http("400 Bad Request", &body), false);
+        let change = Change { compares: Vec::new(), writes: vec![put("/t/a", "1")] };
+        (fake.store().change(&change), fake)
+    };
+    // That is said of a change that has used up the last of it, too.
+    let (outcome, _) = refused(8, "mvcc: database space exceeded");
+    assert!(matches!(&outcome, Outcome::Unknown(why) if why.contains("space exceeded")), "{outcome:?}");
+    let (outcome, fake) = refused(7, "permission denied");
+    assert!(matches!(&outcome, Outcome::Unreached(why) if why.contains("permission")), "{outcome:?}");
     // Nobody is there at all.
     let endpoint = fake.endpoint.clone();
     drop(fake);
