@@ -4,12 +4,14 @@
 
 use super::desk::{Desk, SILENT};
 use super::requests::{self, Flow, Session};
+use socket2::{SockRef, TcpKeepalive};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use wire::{Authenticated, Batch, Limits, Parser, Reply};
 
@@ -25,6 +27,12 @@ const WRITING: Duration = Duration::from_secs(10);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How long a client may take to agree on keys.
 const AGREEING: Duration = Duration::from_secs(10);
+/// How long a client may take until it has said the password.
+const LOGGING_IN: Duration = Duration::from_secs(5);
+/// How long a client may be silent until it is looked whether its machine is there.
+const QUIET: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOKING: Duration = Duration::from_secs(10);
 /// After a connection could not be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -42,8 +50,7 @@ pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAccept
                 let _ = socket.shutdown().await;
             }
             Ok((socket, _)) => {
-                // Only latency depends on it.
-                let _ = socket.set_nodelay(true);
+                tune(&socket);
                 let counted = Counted::new(&desk);
                 match &tls {
                     None => tokio::task::spawn_local(attend(desk.clone(), socket, counted)),
@@ -60,6 +67,14 @@ pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAccept
             }
         }
     }
+}
+
+fn tune(socket: &TcpStream) {
+    // Only latency depends on it.
+    let _ = socket.set_nodelay(true);
+    // And on this only how long it counts whose machine is gone.
+    let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(LOOKING);
+    let _ = SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 
 /// Counts a client for as long as it is there.
@@ -92,6 +107,7 @@ async fn converse(
 ) -> std::io::Result<()> {
     let (mut parser, mut batch) = (Parser::new(), Batch::new());
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
+    let stranger_until = Instant::now() + LOGGING_IN;
     loop {
         let authenticated = if session.is_known { Authenticated::Yes } else { Authenticated::No };
         let limits = Limits { bulk_bytes_max: BULK_BYTES_MAX, authenticated };
@@ -122,7 +138,12 @@ async fn converse(
             if buffer.len() > REQUEST_BYTES_MAX {
                 return Ok(());
             }
-            match socket.read(&mut chunk).await? {
+            let reading = socket.read(&mut chunk);
+            let read = match session.is_known {
+                true => reading.await?,
+                false => tokio::time::timeout_at(stranger_until, reading).await??,
+            };
+            match read {
                 0 => return Ok(()),
                 count => buffer.extend_from_slice(&chunk[..count]),
             }
@@ -180,5 +201,22 @@ async fn follow(
             _ = signs.tick() => send(socket, b"$0\r\n\r\n").await?,
             read = socket.read(&mut ignored) => if read? == 0 { return Ok(()) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whose_machine_is_gone_is_found_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+        let address = listener.local_addr().expect("it has one");
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (socket, _) = accepted.expect("it is accepted");
+        tune(&socket);
+        let tuned = SockRef::from(&socket);
+        assert!(tuned.keepalive().expect("it is a socket"));
+        assert_eq!(tuned.tcp_keepalive_time().expect("it is TCP"), QUIET);
     }
 }

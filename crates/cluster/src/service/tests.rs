@@ -116,6 +116,11 @@ struct Config {
 impl Config {
     /// One that leads.
     fn start() -> Config {
+        Config::start_with(None)
+    }
+
+    /// The same, which wants to hear a password.
+    fn start_with(password: Option<&str>) -> Config {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Embedded::open(Fs::Real, dir.path()).expect("it is new");
         let way = Way(Arc::new(Far {
@@ -132,7 +137,7 @@ impl Config {
             tls_port: 0,
             clients: None,
             peers: None,
-            password: None,
+            password: password.map(str::to_owned),
             server_user: String::new(),
             server_password: None,
             clients_max: 10,
@@ -159,6 +164,9 @@ impl Config {
         let config = Config { way, address: (Ipv4Addr::LOCALHOST, port).into(), _end: end, _dir: dir };
         wait_until("it listens", || Client::connect(config.address).is_ok());
         let mut client = config.client();
+        if let Some(password) = password {
+            ask(&mut client, &["AUTH", password]);
+        }
         wait_until("it leads", || ask(&mut client, &["SERVER", "JOIN", "-", &record('a')]).contains("id "));
         wait_until("it tells that", || ask(&mut client, &["TOPOLOGY", "GET"]).contains(&record('a')[..60]));
         config
@@ -232,4 +240,14 @@ fn who_is_cut_off_from_the_store_sends_servers_to_others() {
     config.cut(false);
     wait_until("it is taken for one that serves", || here() == Value::Simple(b"OK".to_vec()));
     assert!(matches!(follow(&mut config.client(), 0), Value::Bulk(_)));
+}
+
+#[test]
+fn who_does_not_say_the_password_does_not_stay() {
+    let config = Config::start_with(Some("secret"));
+    let (mut stranger, mut known) = (config.client(), config.client());
+    assert_eq!(known.call(&["AUTH", "secret"]).expect("it answers"), Value::Simple(b"OK".to_vec()));
+    assert!(is_error(&stranger.call(&["PING"]).expect("it answers"), "NOAUTH"));
+    assert!(stranger.read_value().is_err_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof));
+    assert_eq!(known.call(&["PING"]).expect("it answers"), Value::Simple(b"PONG".to_vec()));
 }
