@@ -3,7 +3,7 @@
 
 use super::cluster::{Cluster, REPLY_WITHIN, wait_until};
 use super::guided::{Came, Guided};
-use crate::porcupine::{Notes, Verdict, judge};
+use crate::porcupine::{Notes, Verdict, decide, judge};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -213,13 +213,15 @@ impl Round {
         judge(&[&*self.history, &self.last].concat())
     }
 
-    /// The same, had a write that was acknowledged been lost, and had a value been shown after a later one: both have to be found.
+    /// The same, had a write that was acknowledged been lost, and had a value been shown after a later one: both have to be found. None: nothing could be
+    /// planted, or it takes too long to say, since what is wrong has to be wrong in every order of what nobody knows the outcome of.
     fn is_told_apart(&self) -> Option<bool> {
         let stale = self.stale()?;
         let first = self.last.lines().next().expect("there are keys");
         let lost = self.last.replacen(first, &stale, 1);
         let faults = [[&*self.history, &lost, ""], [&*self.history, &self.last, &stale]];
-        Some(faults.iter().all(|lines| judge(&lines.concat()) == Verdict::Illegal))
+        let verdicts: Option<Vec<Verdict>> = faults.iter().map(|lines| decide(&lines.concat())).collect();
+        Some(verdicts?.iter().all(|verdict| *verdict == Verdict::Illegal))
     }
 
     /// The last read of the first key, had it shown what was acknowledged before an acknowledged write.

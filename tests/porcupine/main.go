@@ -104,7 +104,7 @@ func check(keys map[string][]porcupine.Operation) int {
 			return 1
 		default:
 			fmt.Printf("undecided after %v: key %s, %d operations\n", timeout, name, len(keys[name]))
-			code = 2
+			code = 3
 		}
 	}
 	if code == 0 {
