@@ -211,7 +211,8 @@ fn clients_do_not_notice_who_is_away(kind: Kind, length: Duration) {
     let mut guided = Guided::new(&cluster);
     for tag in &tags[1..] {
         let key = format!("count0{{{tag}}}");
-        assert!(matches!(guided.call_once(&key, &["GET", &key]), Ok(Value::Bulk(_))), "other shards serve");
+        // Whom it asks first may be the one that is gone.
+        assert!(matches!(guided.call(&key, &["GET", &key]), Ok(Value::Bulk(_))), "other shards serve");
     }
     cluster.config.mend();
     cluster::wait_until("another is master", || {
