@@ -3,8 +3,9 @@
 //! 1. It does so only at rest: nobody writes any more, every member has everything, and no change of the set is on its way; and while the store of
 //!    decisions answers, without which nobody could be master after it.
 //! 2. It reads no more before it says so. The member that it tells this need not wait for what it has lent: nobody reads on that.
-//! 3. Who is master is decided as ever, by the member's proposal. If nothing comes of that, the former master asks to go on, after a while, as
-//!    if it had been started again; whoever is first at the store is master.
+//! 3. Who is master is decided as ever, by the member's proposal. The former master reads the decision again and again until it says so, since nothing is
+//!    committed before it follows. If nothing comes of that, it asks to go on, after a while, as if it had been started again; whoever is first at the
+//!    store is master.
 
 use super::candidacy::Reason;
 use super::decisions::Request;
@@ -34,9 +35,17 @@ impl Member {
         if self.fault != Some(Fault::YieldedAndReading) {
             self.resumes_from = now.plus(self.options.silence);
             self.step_down(Some(link), now);
+            self.ask(Request::Read, now);
         }
         // Its other side ends the link.
         self.actions.push(Action::Send { link, message });
+    }
+
+    /// Whether this node has handed over, and the decision does not say so yet.
+    pub(super) fn awaits_heir(&self, now: Moment) -> bool {
+        now < self.resumes_from
+            && matches!(self.state, State::Following(_))
+            && self.known.as_ref().is_some_and(|known| known.master == self.id)
     }
 
     /// The master of this link says that it is none any more, and that this node is to be it.

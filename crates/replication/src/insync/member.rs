@@ -487,6 +487,9 @@ impl Member {
                 if self.asking.is_none() {
                     self.ask_of(awaited, now);
                 }
+                if self.asking.is_none() && self.awaits_heir(now) {
+                    self.ask(Request::Read, now);
+                }
             }
             Answer::Current(None) => self.give_up(now),
             Answer::Done(decision) | Answer::Conflict(decision) => match &self.state {
