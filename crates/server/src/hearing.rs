@@ -114,15 +114,16 @@ struct Node {
 
 impl Node {
     fn run(self) {
-        let mut last = String::new();
+        let (mut last, mut heard_at) = (String::new(), Instant::now());
         while self.goes_on() {
-            let Err(error) = self.listen(&mut last);
+            let Err(error) = self.listen(&mut last, &mut heard_at);
             if !self.goes_on() {
                 return;
             }
             note(&self.server, self.id, None);
             let trouble = error.to_string();
-            if trouble != last {
+            // One that has just begun does not know yet where it is.
+            if trouble != last && heard_at.elapsed() > PATIENCE {
                 let Address { host, port } = &self.address;
                 log!(
                     Warning,
@@ -138,8 +139,8 @@ impl Node {
         self.is_wanted.load(Ordering::Relaxed) && !self.server.engine.is_ending()
     }
 
-    /// Connects, and tells subscribers what comes. Forgets the last trouble once it listens.
-    fn listen(&self, trouble: &mut String) -> io::Result<std::convert::Infallible> {
+    /// Connects, and tells subscribers what comes. Forgets the last trouble once it listens, and notes when something was heard last.
+    fn listen(&self, trouble: &mut String, heard_at: &mut Instant) -> io::Result<std::convert::Infallible> {
         let mut asking = Asking::to(&self.server, &self.address, TlsBy::Cluster, PATIENCE)?;
         let view = self.server.clustered.get().map(Part::view).unwrap_or_default();
         let (own, other) = (view.id.map(|id| id.to_string()).unwrap_or_default(), self.id.to_string());
@@ -148,6 +149,7 @@ impl Node {
             [&b"CLUSTER"[..], b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes(), other.as_bytes()];
         asking.ask(&words)?;
         trouble.clear();
+        *heard_at = Instant::now();
         note(&self.server, self.id, Some(self.server.engine.clock.now()));
         let mut spoke = Instant::now();
         let mut asked = false;
@@ -164,6 +166,7 @@ impl Node {
                 Err(error) => return Err(error),
             }
             (spoke, asked) = (Instant::now(), false);
+            *heard_at = spoke;
         }
         Err(ErrorKind::ConnectionAborted.into())
     }
