@@ -4,6 +4,7 @@ mod config_server;
 
 use crate::{root, tarn};
 use config_server::ConfigServer;
+use std::path::Path;
 use std::process::Command;
 use testkit::ask::{ask, call, is_error, ok, text, wait_until};
 use testkit::{Program, Server};
@@ -132,17 +133,21 @@ fn a_node_goes_on_by_what_it_was_told_last() {
     }
 }
 
-/// What a start in a cluster says that is refused because of what is in the directory.
-fn refused_in_cluster(server: &Server, edition: &str) {
-    let dir = server.dir().to_string_lossy().into_owned();
+/// Why a directory is refused with data that is not a cluster's.
+const NO_CLUSTERS: &str = "is not a cluster's";
+
+/// A start in a cluster over a directory, with more words, is refused for this reason.
+pub fn refused_in_cluster(dir: &Path, words: &[&str], reason: &str) {
     let Program::Tarn(path) = tarn() else { panic!("it is a Tarn") };
     let output = Command::new(path)
-        .args(["server", "--dir", &dir, "--port", "0", "--edition", edition])
-        .args(["--cluster-enabled", "yes", "--cluster-config-servers", "127.0.0.1:1"])
+        .args(["server", "--port", "0", "--cluster-enabled", "yes"])
+        .args(["--cluster-config-servers", "127.0.0.1:1", "--dir"])
+        .arg(dir)
+        .args(words)
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(!output.status.success() && said.contains("is not a cluster's"), "{said}");
+    assert!(!output.status.success() && said.contains(reason), "{said}");
 }
 
 #[test]
@@ -152,7 +157,7 @@ fn a_directory_that_is_no_clusters_is_refused() {
     assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
     server.kill();
     // A log by itself.
-    refused_in_cluster(&server, "durable");
+    refused_in_cluster(server.dir(), &["--edition", "durable"], NO_CLUSTERS);
     server.restart().expect("it starts again");
     let mut client = server.connect_loaded().expect("it serves");
     assert_eq!(call(&mut client, &["GET", "k"]), text("1"));
@@ -165,15 +170,15 @@ fn a_directory_that_is_no_clusters_is_refused() {
                 .any(|file| file.file_name().to_string_lossy().contains("checkpoint"))
     });
     server.kill();
-    refused_in_cluster(&server, "durable");
+    refused_in_cluster(server.dir(), &["--edition", "durable"], NO_CLUSTERS);
 
     let mut server = Server::start(tarn(), &["--edition", "memory"]).expect("it starts");
     let mut client = server.connect_loaded().expect("it serves");
     assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
     assert_eq!(call(&mut client, &["SAVE"]), ok());
     server.kill();
-    refused_in_cluster(&server, "memory");
-    refused_in_cluster(&server, "durable");
+    refused_in_cluster(server.dir(), &["--edition", "memory"], NO_CLUSTERS);
+    refused_in_cluster(server.dir(), &["--edition", "durable"], NO_CLUSTERS);
 }
 
 /// Waits until each server hears what is published at all others.

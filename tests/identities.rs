@@ -2,6 +2,7 @@
 
 use crate::clusters::cluster::{Cluster, wait_until};
 use crate::clusters::guided::Guided;
+use crate::direct::refused_in_cluster;
 use crate::{root, tarn_path};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -105,16 +106,8 @@ fn a_copied_directory_takes_no_part_while_the_server_lives() {
 #[test]
 fn a_server_whose_log_is_not_synced_with_each_write_is_given_no_place() {
     let dir = tempfile::tempdir().expect("a directory");
-    let words =
-        ["server", "--edition", "memory", "--appendonly", "yes", "--port", "0", "--cluster-enabled", "yes"];
-    let output = Command::new(tarn_path())
-        .args(words)
-        .args(["--cluster-config-servers", "127.0.0.1:1", "--dir"])
-        .arg(dir.path())
-        .output()
-        .expect("it can be run");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(!output.status.success() && said.contains("its log wants `appendfsync always`"), "{said}");
+    let words = ["--edition", "memory", "--appendonly", "yes"];
+    refused_in_cluster(dir.path(), &words, "its log wants `appendfsync always`");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::cluster::{self, Cluster};
 use super::error;
 use super::guided::Guided;
+use super::rounds::Until;
 use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,15 +98,6 @@ fn a_shard_whose_data_is_gone_begins_anew_empty() {
     assert_eq!(guided.call("new", &["SET", "new", "1"]).unwrap(), ok());
 }
 
-/// Has clients end, also if something fails.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Clients go on all the while, and take nothing but an answer.
 #[test]
 fn a_shard_is_removed_unnoticed() {
@@ -134,13 +126,13 @@ fn a_shard_is_removed_unnoticed() {
             }
             count
         });
-        let over = Over(is_over);
+        let until = Until(is_over);
         // Whoever looks no longer finds it going on.
         let begun = shown_by("cluster", &["remove-shard", "1", "--no-wait", "--config", &place]);
         assert!(begun.starts_with("moves 1"), "{begun}");
         let shown = shown_by("cluster", &["remove-shard", "1", "--config", &place]);
         assert!(shown.contains("shard 1 is removed, and so are its servers: "), "{shown}");
-        drop(over);
+        drop(until);
         client.join().expect("all was answered")
     });
     assert!(count > 0);

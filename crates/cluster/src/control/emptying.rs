@@ -5,7 +5,7 @@
 
 use super::moves::{self, Following, Request, Step, is_unfinished, refuse};
 use super::plan::{Draft, have_lost_slots};
-use super::view::{Standing, View, key};
+use super::view::key;
 use super::{Policy, rebalance};
 use std::collections::BTreeSet;
 use topology::{Move, ShardId};
@@ -19,7 +19,7 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
             false => Step::Answer(Err(format!("NOSHARD the cluster has no shard {shard}"))),
         };
     }
-    let others = others(view, shard);
+    let others: Vec<ShardId> = view.begun().filter(|id| *id != shard).collect();
     if others.is_empty() {
         return refuse(format_args!("shard {shard} is the last one"));
     }
@@ -43,12 +43,6 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
     let begun: BTreeSet<u64> = unfinished.iter().filter(|one| one.from == shard).map(|one| one.id).collect();
     let shifts = rebalance::emptied(shard, &others, &view.slots, &unfinished);
     moves::begin(draft, shifts, begun)
-}
-
-/// The shards that could have its slots.
-fn others(view: &View, shard: ShardId) -> Vec<ShardId> {
-    let begun = view.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
-    begun.map(|(id, _)| *id).filter(|id| *id != shard).collect()
 }
 
 /// The shard is there no more. Its servers have data that is nobody's, and come back as new ones only.

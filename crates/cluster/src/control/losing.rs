@@ -5,7 +5,7 @@
 //!    another one, and is left in peace.
 //! 3. Then those that were named are removed from the cluster: they have what was given up, and keep it for whoever wants to look, but they serve nothing any more.
 
-use super::orders::{Done, Next, Stage, figure, refuse};
+use super::orders::{Done, Next, Stage, refuse};
 use super::view::{Standing, View};
 use super::{Control, SILENT};
 use replication::insync::{Decision, Loss, Moment};
@@ -87,10 +87,10 @@ impl Control {
     }
 
     /// Whether a server's data is a member's, as it has said last; None: it has said nothing of that.
-    fn is_member(&self, server: &Server, decision: &Decision) -> Option<bool> {
+    pub(super) fn is_member(&self, server: &Server, decision: &Decision) -> Option<bool> {
         let node = server.place?.node;
-        let said = self.heard().get(&server.id).and_then(|heard| figure(&heard.figures, "life"));
-        let life = said.and_then(|life| life.parse::<u64>().ok()).filter(|life| *life > 0)?;
+        // 0: it takes no part yet.
+        let life = self.said_number(server.id, "life").filter(|life| *life > 0)?;
         Some(decision.members.iter().any(|member| member.node.0 == node && member.life.0 == life))
     }
 
@@ -128,10 +128,7 @@ impl Control {
 
     /// What of the log is lost, as far as anybody can say.
     fn known_of_loss(&self, view: &View, losing: &Losing, decision: &Decision, now: Moment) -> String {
-        let offset = |id: ServerId| {
-            let heard = self.heard().get(&id)?;
-            Some((figure(&heard.figures, "offset")?.parse::<u64>().ok()?, heard.at))
-        };
+        let offset = |id: ServerId| Some((self.said_number(id, "offset")?, self.heard().get(&id)?.at));
         let has = offset(losing.heir).map_or(0, |(offset, _)| offset);
         let placed = view.placed_in(losing.shard);
         let master = placed.get(&decision.master.node.0);

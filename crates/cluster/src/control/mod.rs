@@ -252,6 +252,16 @@ impl Control {
         &self.heard
     }
 
+    /// What a server has said last of itself under this name.
+    fn said(&self, id: ServerId, name: &str) -> Option<&str> {
+        self.heard.get(&id).and_then(|heard| figure(&heard.figures, name))
+    }
+
+    /// The same where it is a number.
+    fn said_number(&self, id: ServerId, name: &str) -> Option<u64> {
+        self.said(id, name)?.parse().ok()
+    }
+
     /// Ends its part: what is to be done so that another leads at once.
     pub fn end(&mut self) -> Vec<Action> {
         self.election.end().map(Action::Release).into_iter().collect()
@@ -368,4 +378,9 @@ impl Control {
 /// The shard that a server has a place in.
 fn shard_of(server: &Server) -> Option<ShardId> {
     server.place.map(|place| place.shard)
+}
+
+/// The value of a `key=value` word.
+fn figure<'f>(figures: &'f str, name: &str) -> Option<&'f str> {
+    figures.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }

@@ -4,7 +4,6 @@
 //! So each answer says what is so. A word about an attempt that is over changes nothing.
 
 use super::emptying;
-use super::orders::figure;
 use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
@@ -339,21 +338,17 @@ impl Control {
 
     /// What is to go where, so that all shards have the same.
     fn rebalanced(&self, view: &View, by: Measure) -> Result<Vec<Shift>, String> {
-        let begun = view.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
-        let loads: Result<Vec<Load>, String> = begun
-            .map(|(shard, standing)| {
-                let placed = view.placed_in(*shard);
-                let master = standing.master().and_then(|node| placed.get(&node).copied());
-                let heard = master.and_then(|server| self.heard().get(&server.id));
-                let said = heard.and_then(|heard| figure(&heard.figures, by.name())?.parse::<u64>().ok());
+        let loads: Result<Vec<Load>, String> = view
+            .begun()
+            .map(|shard| {
                 let amount = match by {
-                    Measure::Slots => Some(view.slots.count_of(*shard) as u64),
-                    _ => said,
+                    Measure::Slots => Some(view.slots.count_of(shard) as u64),
+                    _ => view.master_of(shard).and_then(|master| self.said_number(master.id, by.name())),
                 };
                 let amount = amount.ok_or_else(|| {
                     format!("the master of shard {shard} has not said lately how many {} it has", by.name())
                 })?;
-                Ok(Load { shard: *shard, amount })
+                Ok(Load { shard, amount })
             })
             .collect();
         let moves = view.moves.values().filter(|one| is_unfinished(one));

@@ -338,12 +338,9 @@ impl Control {
 
     /// The one with the most of the log, of those that live.
     fn best(&self, servers: &[&Server], now: Moment) -> Option<ServerId> {
-        let offset = |id: ServerId| {
-            let figures = self.heard().get(&id).map_or("", |heard| heard.figures.as_str());
-            figure(figures, "offset").and_then(|offset| offset.parse::<u64>().ok()).unwrap_or(0)
-        };
         let living = servers.iter().filter(|server| self.lives(server.id, now));
-        living.max_by_key(|server| offset(server.id)).map(|server| server.id)
+        let best = living.max_by_key(|server| self.said_number(server.id, "offset").unwrap_or(0));
+        best.map(|server| server.id)
     }
 
     fn next_of_removal(&self, view: &View, id: ServerId, force: Force, stage: &Stage, now: Moment) -> Next {
@@ -383,9 +380,4 @@ impl Control {
 
 fn master(view: &View, shard: ShardId) -> Option<u32> {
     view.shards.get(&shard).and_then(Standing::master)
-}
-
-/// The value of a `key=value` word.
-pub fn figure<'f>(figures: &'f str, name: &str) -> Option<&'f str> {
-    figures.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }

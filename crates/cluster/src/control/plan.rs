@@ -331,8 +331,7 @@ pub(super) fn have_lost_slots(view: &View) -> bool {
 /// Gives slots that nobody has to the shards, once all that are wanted have begun.
 fn plan_slots(draft: &mut Draft) {
     let Some(policy) = draft.after.policy else { return };
-    let begun = draft.after.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
-    let begun: Vec<ShardId> = begun.map(|(id, _)| *id).collect();
+    let begun: Vec<ShardId> = draft.after.begun().collect();
     let has_all = begun.len() == draft.after.shards.len() && begun.len() >= usize::from(policy.shards);
     if begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
         return;

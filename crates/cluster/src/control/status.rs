@@ -1,6 +1,5 @@
 //! How a cluster stands, for operators: as JSON, which `tarn cluster status` makes a table of.
 
-use super::orders::figure;
 use super::view::{Standing, View};
 use super::{Control, SILENT};
 use replication::insync::Moment;
@@ -21,8 +20,7 @@ impl Control {
                 let placed = view.placed_in(*id);
                 let servers = placed.iter().map(|(node, server)| {
                     let mut shown = self.server(server, now);
-                    // Another life is other data, whatever its number.
-                    let is_same = self.has_life_of(server, standing);
+                    let is_same = !self.has_other_life(server, standing);
                     shown["node"] = json!(node);
                     shown["is_master"] = json!(standing.master() == Some(*node) && is_same);
                     shown["is_member"] = json!(standing.members().contains(node) && is_same);
@@ -70,26 +68,19 @@ impl Control {
             let placed = view.placed_in(*id);
             let master = standing.master().and_then(|node| placed.get(&node).copied());
             master.is_some_and(|server| {
-                let said = |name| self.figure_of(server, name);
+                let said = |name| self.said(server.id, name);
                 self.lives(server.id, now) && said("role") == Some("master") && said("serves") != Some("0")
             })
         };
         view.slots.count() == wire::SLOTS && view.shards.iter().all(is_well)
     }
 
-    fn figure_of(&self, server: &Server, name: &str) -> Option<&str> {
-        self.heard().get(&server.id).and_then(|heard| figure(&heard.figures, name))
-    }
-
-    /// Whether a server's data is what its shard's decision names, if it is named, as far as it has said.
-    fn has_life_of(&self, server: &Server, standing: &Standing) -> bool {
-        let Standing::Begun(decision) = standing else { return true };
-        let node = server.place.map(|place| place.node);
-        let named = decision.members.iter().find(|member| Some(member.node.0) == node);
-        let life = self.figure_of(server, "life").and_then(|life| life.parse::<u64>().ok());
-        // 0: it takes no part yet.
-        let life = life.filter(|life| *life > 0);
-        named.zip(life).is_none_or(|(named, life)| named.life.0 == life)
+    /// Whether a server has said that its data is none of what its shard's decision names: another life is other data, whatever its number.
+    fn has_other_life(&self, server: &Server, standing: &Standing) -> bool {
+        match standing {
+            Standing::Unbegun(_) => false,
+            Standing::Begun(decision) => self.is_member(server, decision) == Some(false),
+        }
     }
 
     /// Whether a shard has servers that live, and none of them holds what was acknowledged.
@@ -100,7 +91,7 @@ impl Control {
         let has_begun = matches!(standing, Standing::Begun(_));
         has_begun
             && living.peek().is_some()
-            && living.all(|(node, server)| !members.contains(node) || !self.has_life_of(server, standing))
+            && living.all(|(node, server)| !members.contains(node) || self.has_other_life(server, standing))
     }
 
     fn server(&self, server: &Server, now: Moment) -> Value {

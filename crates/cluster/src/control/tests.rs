@@ -143,6 +143,16 @@ fn policy(shards: u16) -> Policy {
 }
 
 impl World {
+    /// One shard of two copies with two config servers, whole, after so many servers have come.
+    fn whole(seed: u64, servers: usize) -> World {
+        let mut world = World::new(seed, 2, policy(1));
+        for _ in 0..servers {
+            world.add_server("");
+        }
+        world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+        world
+    }
+
     fn new(seed: u64, configs: usize, policy: Policy) -> World {
         let mut world = World {
             random: Prng::from_seed(seed),
@@ -605,11 +615,7 @@ fn a_cluster_comes_to_be() {
 
 #[test]
 fn what_is_lost_is_replaced_and_what_may_be_needed_is_not() {
-    let mut world = World::new(2, 2, policy(1));
-    for _ in 0..3 {
-        world.add_server("");
-    }
-    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    let mut world = World::whole(2, 3);
     // The master is lost: its shard goes on with the other, and gets the spare in time.
     let master = world.standing(ShardId(0)).and_then(|standing| standing.master()).expect("there is one");
     let lost = world.places[&Place { shard: ShardId(0), node: master }];
@@ -670,11 +676,7 @@ fn spans_are_in_seconds_if_nothing_else_is_said() {
 
 #[test]
 fn operators_are_obeyed() {
-    let mut world = World::new(3, 2, policy(1));
-    for _ in 0..2 {
-        world.add_server("");
-    }
-    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    let mut world = World::whole(3, 2);
     // The leader sees it a moment later.
     world.run_for(Duration::from_secs(1));
     let order = |world: &mut World, order: Order, span: u64| {

@@ -364,6 +364,12 @@ impl View {
         keep(&mut self.servers, id, server)
     }
 
+    /// The shards that have begun.
+    pub fn begun(&self) -> impl Iterator<Item = ShardId> + '_ {
+        let begun = self.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
+        begun.map(|(id, _)| *id)
+    }
+
     /// The servers that have a place in a shard, by their numbers.
     #[must_use]
     pub fn placed_in(&self, shard: ShardId) -> BTreeMap<u32, &Server> {

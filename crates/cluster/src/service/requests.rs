@@ -479,16 +479,16 @@ async fn status(
 async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
     let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
     let prefix = desk.settings.control.prefix.clone();
-    let name = |shard: &[u8]| Ok::<_, String>(format!("{prefix}{}", key::shard(ShardId(number(shard)?))));
+    let name = |shard: ShardId| format!("{prefix}{}", key::shard(shard));
     let store = desk.store.clone();
     let asked = match (sub.as_str(), &words[2.min(words.len())..]) {
         ("GET", [shard]) => {
-            let name = name(shard)?;
+            let name = name(ShardId(number(shard)?));
             tokio::task::spawn_blocking(move || get(&*store, &name)).await
         }
         ("SET", [shard, version, line]) => {
-            let (name, version, line) = (name(shard)?, number(version)?, text(line)?.to_owned());
             let shard = ShardId(number(shard)?);
+            let (name, version, line) = (name(shard), number(version)?, text(line)?.to_owned());
             let known = desk.known().text;
             let server_of = move |node: u32| {
                 let place = Some(Place { shard, node });

@@ -51,16 +51,16 @@ pub fn begin_without(server: &Arc<Server>) {
 /// # Errors
 /// One sentence for the operator: it cannot.
 pub fn look_at_log(server: &Server) -> io::Result<()> {
+    open_keeping(server).map(drop)
+}
+
+/// What is kept beside the log, if there is one; and that one has on disk what it acknowledges.
+fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
     if server.engine.durability.log().is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
         return Err(io::Error::other(
             "A node of a shard has on disk what it acknowledges: its log wants `appendfsync always`",
         ));
     }
-    open_keeping(server).map(drop)
-}
-
-/// What is kept beside the log, if there is one.
-fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
     let dir: Option<PathBuf> = server.engine.durability.log().map(|_| server.engine.dir());
     keeping::Keeping::open(dir.as_deref())
 }
@@ -70,7 +70,6 @@ fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
 /// # Errors
 /// One sentence for the operator: it is not known who this node is.
 pub fn enter(server: &Arc<Server>, settings: Settings) -> io::Result<()> {
-    look_at_log(server)?;
     let keeping = open_keeping(server)?;
     let id = MemberId { node: settings.node, life: keeping.kept.life };
     let shard = Arc::new(Shard::new(settings, id, keeping.kept.epoch));

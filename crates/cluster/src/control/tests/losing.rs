@@ -58,11 +58,7 @@ const SHARD: ShardId = ShardId(0);
 
 /// A shard of two, of which the one has gone on alone, and is down now; gives it, and the other.
 fn half_lost() -> (World, ServerId, ServerId) {
-    let mut world = World::new(5, 2, policy(1));
-    for _ in 0..2 {
-        world.add_server("");
-    }
-    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    let mut world = World::whole(5, 2);
     world.run_for(Duration::from_secs(1));
     let master = world.standing(SHARD).and_then(|standing| standing.master()).expect("there is one");
     let ahead = world.server(SHARD, master);
@@ -121,11 +117,7 @@ fn a_copy_that_is_no_member_becomes_master_by_an_operators_word_only() {
 
 #[test]
 fn a_spare_begins_a_shard_anew_of_which_nothing_is_left() {
-    let mut world = World::new(6, 2, policy(1));
-    for _ in 0..2 {
-        world.add_server("");
-    }
-    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    let mut world = World::whole(6, 2);
     world.run_for(Duration::from_secs(1));
     let members = world.members(SHARD);
     for id in &members {
