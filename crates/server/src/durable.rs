@@ -22,7 +22,7 @@ impl Watcher for Durable {
             server.net.gate.commit(up_to);
             server.net.gate.committed.notify_waiters();
             server.following.bell.ring();
-            server.shard.note();
+            server.shard.note_durable();
         }
     }
 

@@ -63,9 +63,7 @@ impl Service for Server {
 
     fn rest(&self, worker: usize) {
         synced::ask(self);
-        if self.shard.is_on() {
-            self.shard.note_end(feeding::end(self));
-        }
+        self.shard.note_end(|| feeding::end(self));
         feeding::pass_gathered(self, || self.net.placement.connections_of(worker));
     }
 

@@ -79,6 +79,17 @@ impl Mastership {
         self.others(id).map(|peer| peer.lent_until).min().unwrap_or(Moment::NEVER)
     }
 
+    /// Whether others must acknowledge what is written.
+    pub fn counts_others(&self, id: MemberId) -> bool {
+        self.others(id).next().is_some()
+    }
+
+    /// Whether nobody else has to do with this master: nobody counts, follows or asks to.
+    pub fn is_alone(&self, id: MemberId) -> bool {
+        let mut others = self.counted.iter().chain(self.peers.keys()).filter(|member| **member != id);
+        self.is_settled() && self.early.is_empty() && others.next().is_none()
+    }
+
     fn others(&self, id: MemberId) -> impl Iterator<Item = &Peer> {
         self.counted.iter().filter(move |member| **member != id).filter_map(|member| self.peers.get(member))
     }

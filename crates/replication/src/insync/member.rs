@@ -260,6 +260,21 @@ impl Member {
         }
     }
 
+    /// Whether this is a master with whose log others must keep up before anything is committed.
+    #[must_use]
+    pub fn counts_others(&self) -> bool {
+        matches!(&self.state, State::Leading(mastership) if mastership.counts_others(self.id))
+    }
+
+    /// Whether this is a master in the midst of its reign to whom nobody else counts, follows or asks to: for as long as that is so, whatever is
+    /// durable here is committed. Somebody who comes counts no sooner than with the next tick.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let State::Leading(mastership) = &self.state else { return false };
+        let has_begun = mastership.started.is_some_and(|started| self.committed > started);
+        has_begun && mastership.is_alone(self.id) && self.writes() == Writes::Taken
+    }
+
     /// Whether this node takes writes.
     #[must_use]
     pub fn writes(&self) -> Writes {

@@ -606,7 +606,7 @@ impl<'s> Link<'s> {
         let read = offset + units.waiting_bytes() as u64;
         server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
         drop(applying);
-        server.shard.note();
+        server.shard.note_done();
         result
     }
 

@@ -1,5 +1,6 @@
 //! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
 
+use super::beats::Beats;
 use super::keeping::{Keeping, new_life};
 use super::{RETRY, dialling, reign, stream_name};
 use crate::feeding;
@@ -7,7 +8,7 @@ use crate::feeding::upkeep;
 use crate::following::Wanted;
 use crate::replicas::synced::Floor;
 use crate::server::Server;
-use crate::shard::{Letter, Shard, Standing};
+use crate::shard::{Letter, Shard, Standing, Watched};
 use ::log::Lsn;
 use replication::insync::{
     Action, Answer, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
@@ -87,6 +88,11 @@ pub struct Driver {
     forgotten: Version,
     is_halted: bool,
     leaving: Option<Leaving>,
+    /// What tells others how far the log is.
+    beats: Beats,
+    /// Whether nothing waits for this thread, since nobody else has to do with this master ([`Member::is_alone`]).
+    is_alone: bool,
+    watched: Watched,
 }
 
 /// A wish that another be master.
@@ -135,6 +141,9 @@ impl Driver {
             forgotten: Version(0),
             is_halted: false,
             leaving: None,
+            beats: Beats::default(),
+            is_alone: false,
+            watched: Watched::All,
         }
     }
 
@@ -142,10 +151,9 @@ impl Driver {
         let pace = self.shard.settings.options.heartbeat / 2;
         let mut next_tick = Instant::now();
         while !self.server.engine.is_ending() {
-            let letters = self.shard.take(match self.leaving {
-                Some(_) => next_tick.min(Instant::now() + LEAVING_LOOK),
-                None => next_tick,
-            });
+            let look = self.leaving.map(|_| Instant::now() + LEAVING_LOOK);
+            let until = [look, self.beats.next()].into_iter().flatten().fold(next_tick, Instant::min);
+            let letters = self.shard.take(until);
             letters.into_iter().for_each(|letter| self.take(letter));
             self.look();
             self.leave();
@@ -153,6 +161,7 @@ impl Driver {
                 next_tick = Instant::now() + pace;
                 self.happen(Event::Tick);
             }
+            self.say_records();
             self.publish();
         }
         self.shard.links.close_all(&self.server.net.clients);
@@ -182,7 +191,12 @@ impl Driver {
             Letter::Happened(Event::Promote { .. }) if self.is_torn() => {
                 log!(Warning, "A node with a copy that is not whole does not become master");
             }
-            Letter::Happened(event) => self.happen(event),
+            Letter::Happened(event) => {
+                if let Event::Closed { link: Some(link) } = event {
+                    self.beats.forget(link);
+                }
+                self.happen(event);
+            }
             Letter::CopyNeeds { link, offset } => self.take_need(link, offset),
             Letter::RecordsGone { order } if self.source.is_some_and(|source| source.order == order) => {
                 log!(
@@ -284,6 +298,51 @@ impl Driver {
         self.leave_source();
         drop(still);
         self.carry_out(actions);
+        self.note_company();
+    }
+
+    /// Whether replies wait for this thread, and of what it has to hear, as it stands now.
+    fn note_company(&mut self) {
+        let is_alone = self.member.is_alone();
+        let has_log = self.server.engine.durability.log().is_some();
+        let watched = match (self.member.role(), has_log) {
+            (Role::Master, _) if is_alone || self.member.counts_others() => Watched::Nothing,
+            (_, true) => Watched::Durable,
+            (_, false) => Watched::All,
+        };
+        let before =
+            (std::mem::replace(&mut self.is_alone, is_alone), std::mem::replace(&mut self.watched, watched));
+        self.shard.watch(watched);
+        match (before.0, is_alone) {
+            (false, true) => self.server.net.gate.replicate(Stamp::LAST),
+            (true, false) => self.hold_for_company(),
+            _ if watched > before.1 => self.while_still(|_| Vec::new()),
+            _ => {}
+        }
+    }
+
+    /// Replies wait until this thread knows that others have what they show. What has gone out by now is counted as committed, before anybody else counts.
+    fn hold_for_company(&mut self) {
+        self.server.net.gate.forget_replicas();
+        self.while_still(|_| Vec::new());
+        let committed = self.member.committed().0;
+        if let Some(stamp) = self.floor.and_then(|floor| floor.stamp_of(committed)) {
+            self.server.net.gate.replicate(stamp);
+        }
+    }
+
+    /// Sends what is due of what others are told.
+    fn say_records(&mut self) {
+        let (is_master, committed) = (self.member.role() == Role::Master, self.member.committed());
+        for (link, message) in self.beats.take(Instant::now()) {
+            if let Message::Records { epoch, start, end, asked_at, is_member, .. } = message
+                && is_master
+                && epoch == self.member.epoch()
+            {
+                let message = Message::Records { epoch, start, end, committed, asked_at, is_member };
+                self.shard.links.say(&self.server.net.clients, link, &message);
+            }
+        }
     }
 
     /// Tells how far the log is. While it is held that nothing of a master's is done.
@@ -510,15 +569,29 @@ impl Driver {
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            self.act(action);
+        let link_of = |action: &Action| match action {
+            Action::Send { link, message: Message::Acknowledgement { .. } } => Some(*link),
+            _ => None,
+        };
+        let last = actions.iter().rposition(|action| link_of(action).is_some());
+        for (nth, action) in actions.into_iter().enumerate() {
+            // Each says all that those before it have said.
+            if link_of(&action).is_none() || last == Some(nth) {
+                self.act(action);
+            }
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
             Action::Dial { node } => dialling::dial(&self.server, &self.shard, node, self.member.id()),
-            Action::Close { link } => self.shard.links.close(&self.server.net.clients, link),
+            Action::Close { link } => {
+                self.beats.forget(link);
+                self.shard.links.close(&self.server.net.clients, link);
+            }
+            Action::Send { link, message: message @ Message::Records { .. } } => {
+                self.beats.put(link, message)
+            }
             Action::Send { link, message } => self.shard.links.say(&self.server.net.clients, link, &message),
             // It is in the log already (see `catch_up_with_source`).
             Action::Append { .. } => {}

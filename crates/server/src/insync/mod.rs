@@ -7,6 +7,7 @@
 //! Thread rule: the driver's thread. While it looks how far a master's stream has come here, and decides, nothing of that is done (`following.applying`).
 
 pub mod asking;
+mod beats;
 mod deciding;
 pub mod dialling;
 mod driver;

@@ -15,7 +15,7 @@ use ::log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, NodeId, Role, Writes};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -41,21 +41,36 @@ impl Place {
         self.0.get().is_some()
     }
 
-    /// The log, or what is here of a master's stream, has come further.
+    /// The log is durable further than before.
     #[inline]
-    pub fn note(&self) {
-        if let Some(shard) = self.get() {
+    pub fn note_durable(&self) {
+        if let Some(shard) = self.get()
+            && shard.watched.load(Ordering::Relaxed) >= Watched::Durable as u8
+        {
             shard.note();
         }
     }
 
-    /// The end of the log, where something may have been written.
+    /// What is here of a master's stream has come further.
     #[inline]
-    pub fn note_end(&self, end: u64) {
+    pub fn note_done(&self) {
         if let Some(shard) = self.get()
-            && shard.noted_end.swap(end, Ordering::Relaxed) != end
+            && shard.watches_all()
         {
             shard.note();
+        }
+    }
+
+    /// Something may have been written: `end` tells where the log ends, if that is asked.
+    #[inline]
+    pub fn note_end(&self, end: impl FnOnce() -> u64) {
+        if let Some(shard) = self.get()
+            && shard.watches_all()
+        {
+            let end = end();
+            if shard.noted_end.swap(end, Ordering::Relaxed) != end {
+                shard.note();
+            }
         }
     }
 
@@ -70,6 +85,17 @@ impl Place {
     }
 }
 
+/// Of what the driver wants to hear at once. With each tick it looks at everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watched {
+    /// Nothing here moves anything by itself.
+    Nothing,
+    /// What is durable.
+    Durable,
+    /// What is done, too: without a log that is all there is.
+    All,
+}
+
 /// A shard, as this node has part in it.
 pub struct Shard {
     /// As what it has begun its part.
@@ -82,6 +108,8 @@ pub struct Shard {
     pub questions: Questions,
     inbox: Mutex<Inbox>,
     changed: Condvar,
+    /// A [`Watched`].
+    watched: AtomicU8,
     /// Where the log was when the driver was told last that it has grown.
     noted_end: AtomicU64,
     is_short: AtomicBool,
@@ -167,6 +195,7 @@ impl Shard {
             questions: Questions::default(),
             inbox: Mutex::default(),
             changed: Condvar::new(),
+            watched: AtomicU8::new(Watched::All as u8),
             noted_end: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             hides_all: AtomicBool::new(true),
@@ -174,7 +203,15 @@ impl Shard {
         }
     }
 
-    /// The log, or what is here of a master's stream, has come further.
+    /// The driver wants to hear of this. It looks once more after it has said so.
+    pub fn watch(&self, watched: Watched) {
+        self.watched.store(watched as u8, Ordering::Relaxed);
+    }
+
+    fn watches_all(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) == Watched::All as u8
+    }
+
     fn note(&self) {
         let mut inbox = self.inbox.lock();
         if !std::mem::replace(&mut inbox.is_noted, true) {
