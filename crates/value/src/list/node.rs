@@ -143,6 +143,10 @@ impl Node {
         debug_assert_eq!(self.container, Container::Packed, "a plain node has no listpack");
         let entry = Encoded::of(Element::of(text));
         let size = entry.bytes();
+        if end == End::Head && size > GAP_BYTES_MAX {
+            // No room in front holds it.
+            return self.insert(0, text, bytes_max);
+        }
         self.reserve(size, end, bytes_max);
         let at = match end {
             End::Head => {

@@ -29,6 +29,26 @@ fn shape(list: &List) -> Vec<String> {
 }
 
 #[test]
+fn a_text_that_no_room_in_front_holds_goes_into_the_midst() {
+    let fill = Fill::bytes(65_536);
+    for bytes in 65_500..=65_540 {
+        for side in [Side::Before, Side::After] {
+            let mut list = List::new();
+            for text in [b"a", b"b", b"c"] {
+                push(&mut list, text, End::Tail, fill);
+            }
+            let text = vec![b'x'; bytes];
+            list.grow(fill, bytes, 1);
+            assert!(list.insert(b"b", side, &text));
+            let at = 1 + usize::from(side == Side::After);
+            let texts: Vec<_> = list.as_ref().iter().map(|element| element.to_vec()).collect();
+            assert_eq!(texts.len(), 4);
+            assert!(texts[at] == text, "{bytes} bytes, {side:?}");
+        }
+    }
+}
+
+#[test]
 fn list_is_native_beyond_one_node_and_compact_again_at_half() {
     let mut list = list_of(5, b"x", Fill::count(4));
     assert_eq!(list.as_ref().encoding().name(), "quicklist");

@@ -14,6 +14,11 @@ type Model = VecDeque<Vec<u8>>;
 fn text(prng: &mut Prng) -> Vec<u8> {
     match prng.below(12) {
         0 => (prng.next() as i64 >> prng.below(64)).to_string().into_bytes(),
+        // Round about what an entry's room in front can hold.
+        1 if prng.below(4) == 0 => {
+            let length = 65_520 + prng.below(20);
+            prng.bytes_of(b"y", length..=length)
+        }
         1 => {
             let length = prng.pick(&[100, 1000, 3000, 4080, 4096, 4097, 8100, 8180, 8192, 8193, 9000]);
             prng.bytes_of(b"x", length..=length)
@@ -116,7 +121,9 @@ fn edit(list: &mut List, model: &mut Model, fill: Fill, prng: &mut Prng) {
 #[test]
 fn lists_agree_with_a_deque_after_every_edit() {
     fuzz(60, |prng| {
-        let fills = [Fill::bytes(4096), Fill::bytes(8192), Fill::count(1), Fill::count(2), Fill::count(7)];
+        let sizes = [Fill::bytes(4096), Fill::bytes(8192), Fill::bytes(65_536)];
+        let counts = [Fill::count(1), Fill::count(2), Fill::count(7)];
+        let fills = [&sizes[..], &counts].concat();
         let fill = prng.pick(&fills);
         let (mut list, mut model) = (List::new(), Model::new());
         for _ in 0..prng.below(200) {
