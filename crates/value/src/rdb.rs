@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
 
     fn compressed(&mut self) -> Result<Vec<u8>, RestoreError> {
         let packed_length = self.length()?;
-        let length = usize::try_from(self.length()?).map_err(|_| RestoreError::BadFormat)?;
+        let length = string_length(self.length()?)?;
         let packed = self.take(packed_length)?;
         lzf::decompress(packed, length).ok_or(RestoreError::BadFormat)
     }
@@ -393,7 +393,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
-        let count = usize::try_from(count).map_err(|_| RestoreError::BadFormat)?;
+        let count = string_length(count)?;
         match self.rest.split_off(..count) {
             Some(taken) => Ok(taken),
             None => Err(self.note_end()),
@@ -410,6 +410,15 @@ impl<'a> Reader<'a> {
         self.ran_out = true;
         RestoreError::BadFormat
     }
+}
+
+/// The longest string that is believed in: what a master or a file declares is refused before memory is taken for it. As much as a request may have; a Redis
+/// takes 512 MB of a client unless `proto-max-bulk-len` says more.
+const STRING_BYTES_MAX: u64 = 2 << 30;
+
+fn string_length(declared: u64) -> Result<usize, RestoreError> {
+    let length = Some(declared).filter(|length| *length <= STRING_BYTES_MAX);
+    length.and_then(|length| usize::try_from(length).ok()).ok_or(RestoreError::BadFormat)
 }
 
 fn integer_text(value: i64) -> Vec<u8> {

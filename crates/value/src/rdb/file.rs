@@ -50,6 +50,9 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Facts behind the first that are kept.
 const LATE_FACTS_MAX: usize = 16;
 
+/// Functions of more bytes than this are nothing that a server holds.
+const LIBRARY_BYTES_MAX: usize = 256 << 20;
+
 /// How much a key was used, as files tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileUsage {
@@ -366,6 +369,8 @@ pub struct FileReader<S> {
     crc: u64,
     database: u64,
     libraries: Vec<Vec<u8>>,
+    /// Of all that the file has had.
+    library_bytes: usize,
     late_facts: Vec<(Vec<u8>, Vec<u8>)>,
     is_at_end: bool,
     checksum: Checksum,
@@ -386,6 +391,7 @@ impl<S: Read> FileReader<S> {
             crc: 0,
             database: 0,
             libraries: Vec::new(),
+            library_bytes: 0,
             late_facts: Vec::new(),
             is_at_end: false,
             checksum: Checksum::Checked,
@@ -442,7 +448,7 @@ impl<S: Read> FileReader<S> {
             match self.item(thresholds)? {
                 Item::Entry(entry) => return Ok(Some(*entry)),
                 Item::Database(number) => self.database = number,
-                Item::Library(code) => self.libraries.push(code),
+                Item::Library(code) => self.keep_library(code)?,
                 Item::Fact(name, value) => self.keep_fact(name, value),
                 Item::Passed => {}
                 Item::End => return self.check_sum().map(|()| None),
@@ -458,6 +464,15 @@ impl<S: Read> FileReader<S> {
     /// What the writer has said of itself behind what [`FileReader::facts`] gave, by name, as far as it was read: the last of it.
     pub fn late_facts(&self) -> &[(Vec<u8>, Vec<u8>)] {
         &self.late_facts
+    }
+
+    fn keep_library(&mut self, code: Vec<u8>) -> Result<(), FileError> {
+        self.library_bytes += code.len();
+        if self.library_bytes > LIBRARY_BYTES_MAX {
+            return Err(FileError::Corrupt(self.position()));
+        }
+        self.libraries.push(code);
+        Ok(())
     }
 
     fn keep_fact(&mut self, name: Vec<u8>, value: Vec<u8>) {
@@ -530,12 +545,17 @@ impl<S: Read> FileReader<S> {
     }
 }
 
+/// A time to live as a Redis reads it, which has signed ones: -1 is none, and what is before all times is over.
+fn moment(at_ms: i64) -> Option<u64> {
+    (at_ms != -1).then(|| u64::try_from(at_ms).unwrap_or(0))
+}
+
 fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Result<Item, RestoreError> {
     let (mut expires_at_ms, mut usage) = (None, None);
     let before = reader.rest.len();
     loop {
         match reader.byte()? {
-            OP_EXPIRY_MS => expires_at_ms = Some(u64::from_le_bytes(reader.array()?)),
+            OP_EXPIRY_MS => expires_at_ms = moment(i64::from_le_bytes(reader.array()?)),
             OP_EXPIRY_S => expires_at_ms = Some(u64::from(u32::from_le_bytes(reader.array()?)) * 1000),
             OP_IDLE => usage = Some(FileUsage::IdleSeconds(reader.length()?)),
             OP_FREQUENCY => usage = Some(FileUsage::Frequency(reader.byte()?)),

@@ -122,3 +122,27 @@ fn changed_bytes_are_refused_and_never_a_panic() {
         }
     }
 }
+
+#[test]
+fn what_declares_more_than_a_server_holds_is_refused_before_it_comes() {
+    let key = b"REDIS0011\x00\x01k".to_vec();
+    let plain = [&key[..], b"\x81", &(1_u64 << 40).to_be_bytes(), &[b'x'; 100]].concat();
+    let packed = [&key[..], b"\xc3\x05\x81", &(1_u64 << 40).to_be_bytes(), &[b'x'; 100]].concat();
+    for file in [plain, packed] {
+        // There is always more of it.
+        let mut reader = FileReader::open((&file[..]).chain(io::repeat(b'x'))).unwrap();
+        assert!(matches!(reader.next_entry(&Thresholds::default()), Err(FileError::Corrupt(_))));
+    }
+    let library = [&[OP_FUNCTIONS, 0x80][..], &(1_u32 << 20).to_be_bytes(), &vec![b'x'; 1 << 20]].concat();
+    let many = [&b"REDIS0011"[..], &library.repeat(LIBRARY_BYTES_MAX / (1 << 20) + 1)].concat();
+    let mut reader = FileReader::open(&many[..]).unwrap();
+    assert!(matches!(reader.next_entry(&Thresholds::default()), Err(FileError::Corrupt(_))));
+}
+
+#[test]
+fn times_are_read_with_their_sign() {
+    for (at, expected) in [(-1, None), (i64::MIN, Some(0)), (0, Some(0)), (5, Some(5))] {
+        let file = [&b"REDIS0011\xfc"[..], &i64::to_le_bytes(at), b"\x00\x01k\x01v\xff", &[0; 8]].concat();
+        assert_eq!(read(&file).unwrap()[0].expires_at_ms, expected);
+    }
+}
