@@ -1,5 +1,6 @@
 //! Commands with other names, as an existing redis.conf gives them: Tarn beside Redis.
 
+use crate::replicas::follow;
 use crate::tarn;
 use testkit::{Client, Program, Server};
 use wire::Value;
@@ -106,6 +107,39 @@ fn a_log_of_renamed_commands_is_read_under_any_names() {
     let mut client = plain.connect().unwrap();
     assert_eq!(client.call(&["get", "key"]).unwrap(), Value::Bulk(b"1".to_vec()));
     assert_eq!(client.call(&["get", "text"]).unwrap(), Value::Bulk(b"here".to_vec()));
+}
+
+#[test]
+fn what_a_redis_with_the_same_names_sends_is_done() {
+    const SAME: &[&str] = &["--rename-command", "set", "put", "--rename-command", "flushall", "wipe"];
+    let master = Server::start(Program::Redis, SAME).unwrap();
+    let replica = Server::start(tarn(), SAME).unwrap();
+    let mut ours = replica.connect().unwrap();
+    follow(&mut ours, &master);
+    let mut theirs = master.connect().unwrap();
+    let mut say = |words: &[&str]| theirs.call(words).unwrap();
+    say(&["put", "gone", "1"]);
+    say(&["wipe"]);
+    say(&["put", "a", "1"]);
+    for words in [&["multi"][..], &["put", "b", "2"], &["incr", "b"], &["exec"]] {
+        say(words);
+    }
+    say(&["incr", "a"]);
+    assert_eq!(say(&["wait", "1", "0"]), Value::Int(1));
+    let held = ours.call(&["mget", "gone", "a", "b"]).unwrap();
+    let text = |text: &[u8]| Value::Bulk(text.to_vec());
+    assert_eq!(held, Value::Array(vec![Value::Null, text(b"2"), text(b"3")]));
+}
+
+#[test]
+fn nodes_keep_the_names_by_which_they_speak_to_each_other() {
+    let Program::Tarn(path) = tarn() else { unreachable!("it is Tarn") };
+    for node in [["--cluster-enabled", "yes"], ["--shard-name", "s"]] {
+        let args = ["server", "--rename-command", "PSYNC", "", node[0], node[1]];
+        let run = std::process::Command::new(&path).args(args).output().unwrap();
+        assert!(!run.status.success());
+        assert!(String::from_utf8_lossy(&run.stderr).contains("has to keep its name"), "{run:?}");
+    }
 }
 
 #[test]

@@ -49,6 +49,15 @@ impl Names {
         !self.changed.is_empty()
     }
 
+    /// The first of the commands that other nodes of a shard or a cluster say to this one that has not got its name here.
+    pub fn unknown_to_nodes(&self) -> Option<&'static str> {
+        const SAID: [&str; 7] = ["auth", "cluster", "insync", "ping", "psync", "replconf", "slotmove"];
+        let is_itself = |name: &&str| {
+            self.find(name.as_bytes()).is_some_and(|command| command.row.name.eq_ignore_ascii_case(name))
+        };
+        SAID.into_iter().find(|name| !is_itself(name))
+    }
+
     /// The command with this name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
@@ -118,6 +127,13 @@ mod tests {
         assert_eq!((name_of(&names, "set"), name_of(&names, "del")), (None, Some("del")));
         let has = |name: &str| names.has(table::find(name.as_bytes()).unwrap());
         assert_eq!((has("flushall"), has("config"), has("get"), has("del")), (false, true, true, true));
+    }
+
+    #[test]
+    fn what_nodes_say_must_have_its_name() {
+        assert_eq!(names(&[["config", "hidden"]]).unwrap().unknown_to_nodes(), None);
+        assert_eq!(names(&[["cluster", ""]]).unwrap().unknown_to_nodes(), Some("cluster"));
+        assert_eq!(names(&[["PSYNC", "x"]]).unwrap().unknown_to_nodes(), Some("psync"));
     }
 
     #[test]

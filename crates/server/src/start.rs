@@ -42,7 +42,7 @@ pub fn run(args: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Startup::Serve { config, warnings }) => {
-            if let Err(error) = Names::of(&config.renamed_commands()) {
+            if let Err(error) = check_names(&config) {
                 eprintln!("{error}");
                 return ExitCode::FAILURE;
             }
@@ -56,6 +56,18 @@ pub fn run(args: &[String]) -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Whether the lines of `rename-command` can be followed.
+fn check_names(config: &Config) -> Result<(), String> {
+    let names = Names::of(&config.renamed_commands())?;
+    let has_nodes = config.cluster_enabled() || !config.shard_name().is_empty();
+    match names.unknown_to_nodes().filter(|_| has_nodes) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "`rename-command {name}`: a node of a cluster or a shard is spoken to by others with this command, and has to keep its name"
+        )),
     }
 }
 

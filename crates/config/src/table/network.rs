@@ -27,7 +27,9 @@ pub(super) const ROWS: &[Row] = &[
     works("protected-mode", BOOL, "yes"),
     works("proto-max-bulk-len", memory_from(MIB), "512mb"),
     works("rename-command", Kind::Lines { words_min: 2 }, "").flags(Flags::FILE_ONLY)
-        .here("for clients and scripts; logs and error texts have the own names of commands"),
+        .here(
+            "for clients and scripts; logs and error texts have the own names of commands. Not for those by which nodes of a cluster or shard speak to each other",
+        ),
     works("requirepass", TEXT, "").flags(Flags::SENSITIVE),
     absent("socket-mark-id", int(0, u32::MAX as i64), "0", "sockets are not marked").at_start(),
     works("tcp-backlog", INT, "511").at_start(),

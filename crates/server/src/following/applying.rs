@@ -25,6 +25,7 @@ use std::sync::Arc;
 use sys::{Ticks, UnixMs};
 use telemetry::log;
 use value::table::position_of;
+use wire::{Request, RequestBuf};
 
 /// Errors that are told one by one; of more only now and then.
 const ERRORS_TOLD: u64 = 20;
@@ -90,7 +91,9 @@ impl<'s> Applier<'s> {
         let mut batch = server.engine.keyspace.enter(self.guest);
         let db = DbIndex(run.database().unwrap_or_default());
         let is_there = db.0 < server.engine.keyspace.databases();
-        let prepared = if is_there { self.prepare(&batch, db, run) } else { Run::new() };
+        // Whose names are others is looked for by these, one by one.
+        let is_plain = is_there && !server.names.are_changed();
+        let prepared = if is_plain { self.prepare(&batch, db, run) } else { Run::new() };
         let mut tick = server.ticks.now();
         let mut taken_at = tick;
         let mut done = run.begin();
@@ -154,8 +157,9 @@ impl<'s> Applier<'s> {
             self.tell(request, &"there is no such database here (see `databases`)");
             return;
         }
-        let done =
-            self.replay.apply_within(batch, DbIndex(request.database), NO_TIME_IS_UP, &request.request);
+        let own = self.own(&request.request);
+        let words = own.as_ref().map_or(request.request, RequestBuf::as_request);
+        let done = self.replay.apply_within(batch, DbIndex(request.database), NO_TIME_IS_UP, &words);
         if let Err(rejection) = done {
             self.tell(request, &rejection);
         }
@@ -173,6 +177,12 @@ impl<'s> Applier<'s> {
         if let Err(rejection) = self.replay.apply_found(batch, place, &request.request, found, tick) {
             self.tell(request, &rejection);
         }
+    }
+
+    /// The request by the table's names, if its word is one that `rename-command` gives here: a Redis with the same lines sends what its clients said.
+    fn own(&self, request: &Request<'_>) -> Option<RequestBuf> {
+        let names = &self.server.names;
+        names.own(names.find_for(request), request)
     }
 
     /// Holds what the commands of a transaction touch, so that nobody sees a part of it.
@@ -208,6 +218,9 @@ impl<'s> Applier<'s> {
         let engine = &self.server.engine;
         let mut keys: Vec<Key<'g>> = Vec::new();
         for request in group.commands() {
+            if self.own(&request.request).is_some() {
+                return false;
+            }
             let row = table::find_for(&request.request).map(|command| command.row.handler);
             let Some(Runs::Data(row)) = row else { return false };
             if !row.accepts(request.request.len()) || request.database >= engine.keyspace.databases() {

@@ -120,6 +120,9 @@ fn damage_sentence(file: &FileReport) -> String {
     match &file.fault {
         Some(Fault::CutOff) => format!("{back}: it is not the last file, and only that one may be cut off"),
         _ if file.rdb.as_ref().is_some_and(|rdb| !rdb.is_whole) => back,
+        Some(Fault::Damaged(_, what)) if what.contains("unknown command") => format!(
+            "{back}; or, if the Redis that wrote it has `rename-command` in its file, start `tarn server` on it with the same lines, which reads it"
+        ),
         _ if file.whole == 0 => back,
         _ => format!(
             "{back}; or `tarn check {path} --cut-into NEWFILE` writes the {} bytes before the fault, and loses all that follows",
