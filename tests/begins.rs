@@ -179,6 +179,16 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
     assert!(shown(&replies[0]).ends_with("cannot be set in a transaction"), "{replies:?}");
     assert_eq!(field(&mut client, "aof_enabled"), "0");
 
+    // Nor beside what is moved at the same time, whichever way it goes.
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    wait_until("the checkpoint is complete", || is_complete(&mut client));
+    for (from, to) in [("1", "no"), ("0", "yes")] {
+        let refused = ask(&mut client, &["CONFIG", "SET", "bind", "127.0.0.1 -::1", "appendonly", to]);
+        assert!(refused.contains("cannot be set together"), "{refused}");
+        assert_eq!(field(&mut client, "aof_enabled"), from);
+        assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", to]), "OK");
+    }
+
     let server = Server::start(tarn(), &["--edition", "durable"]).unwrap();
     let mut client = server.connect().unwrap();
     assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");

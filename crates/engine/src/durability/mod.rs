@@ -366,6 +366,11 @@ pub fn begin_amid_traffic(
 pub fn rest(engine: &Engine) {
     let Some(log) = engine.durability.kept_log() else { return };
     match log.rest() {
+        Ok(()) if engine.durability.rewrites.figures().is_owed => log!(
+            Warning,
+            "The log in {} ends here, and its first checkpoint is not complete: a start with appendonly yes goes by what there was when it ended the time before",
+            engine.dir().display()
+        ),
         Ok(()) => log!(Notice, "The log in {} ends here; its files stay", engine.dir().display()),
         Err(failure) => log!(
             Warning,
@@ -374,18 +379,31 @@ pub fn rest(engine: &Engine) {
         ),
     }
     engine.durability.rewrites.owe(false);
+    engine.durability.rewrites.rest_behind_next(false);
     engine.set_attention(Attention::LOG_FULL, false);
 }
 
-/// Begins the log again that rests. Until the checkpoint that is begun here is complete, a start goes by what there was when it ended. Where the
-/// configuration wants no log, it rests again behind that.
+/// For how long a log goes on that has rested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// It is ended again.
+    Ended,
+    /// The next checkpoint is written, behind which it rests.
+    Checkpoint,
+}
+
+/// Begins the log again that rests. Until the checkpoint that is begun here is complete, a start goes by what there was when it ended.
 ///
 /// # Errors
 /// A sentence for the client: it rests on.
-pub fn begin_again(engine: &Arc<Engine>) -> io::Result<()> {
+pub fn begin_again(engine: &Arc<Engine>, until: Until) -> io::Result<()> {
     let _switching = engine.durability.rewrites.switching();
+    if until == Until::Ended {
+        engine.durability.rewrites.rest_behind_next(false);
+    }
     let Some(log) = engine.durability.log().filter(|log| log.rests()) else { return Ok(()) };
     log.begin_again()?;
+    engine.durability.rewrites.rest_behind_next(until == Until::Checkpoint);
     // Not before: what the log that ended had is no more than an older checkpoint.
     engine.durability.rewrites.owe(true);
     if let Some(sync) = policy(&engine.config) {

@@ -44,6 +44,8 @@ pub struct Figures {
     pub keys_total: u64,
     /// The log was begun amid traffic, and its first one is not complete: without it the log is worth nothing.
     pub is_owed: bool,
+    /// The log goes on for the one that is being written only, and rests behind it.
+    is_for_one: bool,
     /// How long the last one took.
     pub last_duration_s: Option<u64>,
     /// Those that were written since the start.
@@ -78,6 +80,11 @@ impl Rewrites {
     /// Notes that the log that begins needs one, or that there is none that does.
     pub(super) fn owe(&self, on: bool) {
         self.0.lock().is_owed = on;
+    }
+
+    /// Notes that the log goes on for the next one only, or that it does not.
+    pub(super) fn rest_behind_next(&self, on: bool) {
+        self.0.lock().is_for_one = on;
     }
 
     /// Whether the append-only files in the directory are this server's.
@@ -213,8 +220,8 @@ fn run(engine: &Engine, log: &Log, began: UnixMs) {
     log!(Notice, "Checkpoint started");
     write(engine, log, began, Pace::Gentle);
     let _switching = engine.durability.rewrites.switching();
-    if super::policy(&engine.config).is_none() {
-        // It went on for this one only.
+    // Not the configuration: a change of that may still be refused.
+    if engine.durability.rewrites.figures().is_for_one {
         super::rest(engine);
     }
 }

@@ -213,15 +213,15 @@ fn switch_log(
     changed: &[ChangedDirective],
     holds_all: bool,
 ) -> std::result::Result<(), String> {
+    if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
+        return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
+    }
     if !server.engine.config.appendonly() {
         handover::end_log(server);
         return Ok(());
     }
     if server.engine.durability.log().is_some() {
         return handover::begin_again(server).map_err(|error| error.to_string());
-    }
-    if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
-        return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
     }
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());

@@ -3,7 +3,7 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use command::{Flags, Group, Reach, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::Attention;
 use wire::Reply;
 
@@ -22,6 +22,9 @@ pub const ROWS: &[Row<ServerHandler>] = &[row(
 /// MONITOR
 fn monitor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
+    if context.batch.is_holding() {
+        return Err(Error::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
     server
         .monitors
         .join(&context.session.client, |any| server.engine.set_attention(Attention::MONITORS, any));

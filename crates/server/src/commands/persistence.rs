@@ -83,7 +83,7 @@ fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
         durability::refuse_unread_log(engine).map_err(said)?;
     }
     if engine.durability.log().is_some_and(|log| log.rests()) {
-        handover::go_on(context.server).map_err(said)?;
+        handover::go_on_for_checkpoint(context.server).map_err(said)?;
     } else {
         durability::begin_rewrite(engine)
             .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;

@@ -13,7 +13,7 @@ use super::{PING, is_relayed, say, synced, unfinished, upkeep};
 use crate::replicas::replica::Stage;
 use crate::server::Server;
 use ::log::SyncPolicy;
-use engine::durability::{self, Beginning};
+use engine::durability::{self, Beginning, Until};
 use std::io;
 use sys::Stamp;
 
@@ -65,19 +65,23 @@ pub fn end_log(server: &Server) {
 /// # Errors
 /// A sentence for the client: it has not begun again.
 pub fn begin_again(server: &Server) -> io::Result<()> {
-    go_on(server)?;
+    go_on(server, Until::Ended)?;
     let holds = durability::policy(&server.engine.config) == Some(SyncPolicy::Always);
     server.net.gate.hold(holds);
     upkeep::follow_config(server);
     Ok(())
 }
 
-/// The same for a checkpoint, behind which it rests again where none is wanted.
+/// The same for a checkpoint, behind which it rests again.
 ///
 /// # Errors
 /// A sentence for the client.
-pub fn go_on(server: &Server) -> io::Result<()> {
-    durability::begin_again(&server.engine)?;
+pub fn go_on_for_checkpoint(server: &Server) -> io::Result<()> {
+    go_on(server, Until::Checkpoint)
+}
+
+fn go_on(server: &Server, until: Until) -> io::Result<()> {
+    durability::begin_again(&server.engine, until)?;
     server.feeding.state.lock().taken_over_at = Some(server.stream().offset);
     Ok(())
 }
