@@ -119,7 +119,20 @@ fn what_anybody_says_ends_no_reign() {
     let mut client = shard.nodes[master].connect().unwrap();
     assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
     let hello = |epoch: u64| Message::Hello { epoch: Epoch(epoch), history: History::default(), end: Lsn(0) };
+    let welcome =
+        |epoch: u64| Message::Welcome { epoch: Epoch(epoch), history: History::default(), cut: Lsn(0) };
     for node in &shard.nodes {
+        // What only who was asked may say is passed over.
+        for message in [welcome(1_000_000), welcome(u64::MAX), Message::Yield { epoch: Epoch(1_000_000) }] {
+            let mut stranger = node.connect().unwrap();
+            assert!(matches!(
+                call(&mut stranger, &["INSYNC", "LINK", "tested", "2", "12345"]),
+                Value::Simple(_)
+            ));
+            stranger.send_request(&["INSYNC", "SAY", &message.to_line()]).unwrap();
+            // It is heard, or the link has ended.
+            let _ = stranger.call(&["INSYNC", "END"]);
+        }
         for message in [hello(u64::MAX), Message::Refusal { epoch: Epoch(1_000_000) }] {
             let mut stranger = node.connect().unwrap();
             assert!(

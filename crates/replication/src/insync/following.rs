@@ -163,6 +163,12 @@ impl Member {
     /// The master says where the logs part. First its epoch becomes durable: then no older master can be followed,
     /// whatever happens while the log is cut.
     pub(super) fn follow(&mut self, link: LinkId, epoch: Epoch, history: History, cut: Lsn, now: Moment) {
+        // Nobody else is asked, so that what anybody else says ends no reign.
+        let is_asked =
+            matches!(&self.state, State::Following(following) if following.phase == Phase::Greeting(link));
+        if !is_asked {
+            return;
+        }
         if epoch < self.epoch {
             let refusal = Message::Refusal { epoch: self.epoch };
             self.actions.push(Action::Send { link, message: refusal });
@@ -170,9 +176,6 @@ impl Member {
         }
         self.see(epoch, now);
         let State::Following(following) = &mut self.state else { return };
-        if following.phase != Phase::Greeting(link) {
-            return;
-        }
         (following.source, following.heard_at) = (history, now);
         following.enter(Phase::Settling(link, cut), now);
         if self.durable_epoch < epoch {

@@ -65,8 +65,9 @@ impl<'t> Words<'t> {
         }
     }
 
+    /// No shard has so many promotions that they come to the last numbers there are.
     fn epoch(&mut self) -> Option<Epoch> {
-        self.number().map(Epoch)
+        self.number().filter(|number| *number < u64::MAX / 2).map(Epoch)
     }
 
     fn place(&mut self) -> Option<Lsn> {
