@@ -165,7 +165,8 @@ fn receive(
     if let Err(error) = session.process_new_packets() {
         // It is told why, if it still listens.
         let _ = send(session, socket, deadline, look);
-        return Err(io::Error::new(ErrorKind::InvalidData, error));
+        // Not what the other has said, which nobody could read.
+        return Err(io::Error::other(error));
     }
     Ok(count)
 }

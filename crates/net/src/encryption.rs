@@ -20,7 +20,8 @@ pub fn is_about(directive: &[u8]) -> bool {
 /// # Errors
 /// A sentence that names the directive; nothing has changed.
 pub fn follow_config(tls: &Tls, config: &Config) -> Result<Option<Arc<Contexts>>, String> {
-    if config.tls_port() == 0 && !config.tls_cluster() {
+    let is_wanted = config.tls_port() != 0 || config.tls_replication() || config.tls_cluster();
+    if !is_wanted {
         return Ok(tls.replace(None));
     }
     let (contexts, warnings) = Contexts::load(&settings(config))?;
