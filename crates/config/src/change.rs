@@ -232,7 +232,7 @@ impl Config {
         let values = self.values.read();
         // Classes that are not named keep their limits; anything else is replaced.
         let before = matches!(row.kind, Kind::OutputLimits).then_some(&values[index]);
-        let value = parse(row, &words, before)?;
+        let value = parse(row, &words, before.cloned())?;
         if matches!(row.kind, Kind::Directory) {
             file::check_directory(text).map_err(|error| BadValue(file::sentence(&error)))?;
         }

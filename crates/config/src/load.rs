@@ -305,7 +305,8 @@ impl Loading {
         // Lines of one directive add up, except that the first of them replaces the default. Output limits are
         // set class by class over the default.
         let adds_up = self.is_set[index] || matches!(row.kind, Kind::OutputLimits);
-        let before = adds_up.then_some(&self.values[index]);
+        // There may be thousands: none is copied.
+        let before = adds_up.then(|| std::mem::replace(&mut self.values[index], Value::Lines(Vec::new())));
         self.values[index] = parse(row, &split, before)?;
         self.is_set[index] = true;
         Ok(())

@@ -59,7 +59,7 @@ pub type Parsed = Result<Value, BadValue>;
 
 /// Parses the words of a line of the configuration file. `before` is the value so far, for directives whose lines
 /// add up; `None` where the line replaces whatever there was.
-pub fn parse(row: &Row, words: &[&[u8]], before: Option<&Value>) -> Parsed {
+pub fn parse(row: &Row, words: &[&[u8]], before: Option<Value>) -> Parsed {
     match row.kind {
         Kind::Words => special::parse_words(words),
         Kind::Lines { words_min } => special::parse_lines(words_min, words, before),

@@ -141,7 +141,7 @@ fn value_written(lines: &[Option<Vec<u8>>], places: &[usize], row: &Row) -> Opti
     for &place in places {
         let words = words_of(&lines[place]);
         let words: Vec<&[u8]> = words[1..].iter().map(Vec::as_slice).collect();
-        value = Some(parse(row, &words, value.as_ref()).ok()?);
+        value = Some(parse(row, &words, value).ok()?);
     }
     value
 }

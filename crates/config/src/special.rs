@@ -108,12 +108,12 @@ pub(super) fn parse_words(words: &[&[u8]]) -> Parsed {
     Ok(Value::Words(unless_empty(words).iter().map(|word| word.to_vec()).collect()))
 }
 
-pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<&Value>) -> Parsed {
+pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<Value>) -> Parsed {
     if words.len() < words_min {
         return Err("wrong number of arguments".into());
     }
     let mut lines = match before {
-        Some(Value::Lines(lines)) => lines.clone(),
+        Some(Value::Lines(lines)) => lines,
         _ => Vec::new(),
     };
     lines.push(words.iter().map(|word| word.to_vec()).collect());
@@ -121,9 +121,9 @@ pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<&Val
 }
 
 /// `save ""` forgets what came before it; other lines add up. One without words adds nothing, but stands in the default's place.
-pub(super) fn parse_save(words: &[&[u8]], before: Option<&Value>) -> Parsed {
+pub(super) fn parse_save(words: &[&[u8]], before: Option<Value>) -> Parsed {
     let mut points = match before {
-        Some(Value::Save(points)) if *words != [b""] => points.clone(),
+        Some(Value::Save(points)) if *words != [b""] => points,
         _ => Vec::new(),
     };
     let words = unless_empty(words);
@@ -144,13 +144,13 @@ fn integer(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-pub(super) fn parse_output_limits(words: &[&[u8]], before: Option<&Value>) -> Parsed {
+pub(super) fn parse_output_limits(words: &[&[u8]], before: Option<Value>) -> Parsed {
     let words = unless_empty(words);
     if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut limits = match before {
-        Some(Value::OutputLimits(limits)) => *limits,
+        Some(Value::OutputLimits(limits)) => limits,
         _ => [OutputLimit::default(); 3],
     };
     for group in words.chunks_exact(4) {

@@ -599,7 +599,7 @@ fn random_values_never_panic_and_what_is_accepted_survives_a_rewrite() {
                 true => text.split(|&byte| byte == b' ').collect(),
                 false => vec![&text],
             };
-            if let Ok(value) = parse(row, &words, Some(&values[index])) {
+            if let Ok(value) = parse(row, &words, Some(values[index].clone())) {
                 format(row, &value);
                 if !matches!(row.kind, Kind::Lines { .. }) && row.name != "edition" {
                     values[index] = value;
