@@ -550,14 +550,21 @@ fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Res
     Ok(is_file(&snapshot)?.then_some(Place::Snapshot(snapshot)))
 }
 
+/// Whether this is the name of a manifest by which a server keeps files that it has neither read nor written.
+fn is_kept_aside(name: &OsStr) -> bool {
+    let stem = name.as_bytes().strip_suffix(b".manifest").unwrap_or_default();
+    let digits = stem.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    digits > 0 && stem[..stem.len() - digits].ends_with(b".before-")
+}
+
 /// What a directory holds that somebody names: an append-only directory, or one with files under their usual names.
 fn place_in(fs: &Fs, dir: &Path, names: &Names) -> io::Result<Option<Place>> {
-    let manifests: Vec<OsString> = fs
-        .list(dir)
-        .map_err(about(dir))?
-        .into_iter()
-        .filter(|name| name.as_bytes().ends_with(b".manifest"))
-        .collect();
+    let mut manifests = fs.list(dir).map_err(about(dir))?;
+    manifests.retain(|name| name.as_bytes().ends_with(b".manifest"));
+    if !manifests.iter().all(|name| is_kept_aside(name)) {
+        // Beside the one that counts.
+        manifests.retain(|name| !is_kept_aside(name));
+    }
     match &manifests[..] {
         [] => {}
         [name] => return in_manifest(fs, &dir.join(name)).map(Some),

@@ -79,6 +79,13 @@ fn a_directory_that_somebody_names_is_looked_through() {
     let inside = place_in(&fs, Path::new("/d/appendonlydir"), &names()).unwrap();
     assert_eq!(inside, place_in(&fs, Path::new("/d"), &names()).unwrap());
     assert!(matches!(inside, Some(Place::AppendOnly { files, .. }) if files.len() == 2));
+    let aside = Path::new("/d/appendonlydir/appendonly.aof.before-12.manifest");
+    fs.write(aside, b"").unwrap();
+    assert_eq!(
+        inside,
+        place_in(&fs, Path::new("/d/appendonlydir"), &names()).unwrap(),
+        "what is kept aside counts for nothing"
+    );
     fs.write(Path::new("/d/appendonlydir/other.manifest"), b"").unwrap();
     assert!(
         place_in(&fs, Path::new("/d/appendonlydir"), &names())
