@@ -1,6 +1,7 @@
 //! CONFIG SET `appendonly yes` while a server runs: the log begins with a checkpoint. What was there before and what comes after is there
 //! behind a kill once that is complete; before, nothing is taken for data that is not all of it. And BGREWRITEAOF of a server without a log.
 
+use crate::departures::signal;
 use crate::operators::{files, refused_by, shown_by, text};
 use crate::tarn;
 use std::path::{Path, PathBuf};
@@ -360,6 +361,26 @@ fn a_script_that_keeps_the_log_from_its_completion_does_not_let_the_server_end_w
     assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(0)");
     let said = again.output();
     assert!(said.contains("what was in its memory only is gone") && !said.contains("import"), "{said}");
+}
+
+#[test]
+fn an_end_waits_for_the_log_to_become_complete() {
+    for by_signal in [false, true] {
+        let directives = ["--edition", "memory", "--enable-debug-command", "yes"];
+        let mut server = Server::start(tarn(), &directives).unwrap();
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+        call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+        assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+        match by_signal {
+            false => client.send_request(&["SHUTDOWN"]).unwrap(),
+            true => signal(&server, "-TERM"),
+        }
+        wait_until("it has ended", || server.ended().unwrap().is_some());
+        assert_eq!(server.ended().unwrap().unwrap().code(), Some(0), "{}", server.output());
+        let again = memory(server.dir(), &["--appendonly", "yes"]);
+        assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(300000)");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn pair(edition: &str, directives: &[&str]) -> (Server, Server) {
     (master, replica)
 }
 
-fn signal(server: &Server, signal: &str) {
+pub(crate) fn signal(server: &Server, signal: &str) {
     assert!(Command::new("kill").args([signal, &server.pid().to_string()]).status().unwrap().success());
 }
 

@@ -398,7 +398,7 @@ impl<'s> Copy<'s> {
 
     fn rest(&mut self) -> io::Result<()> {
         self.engine.durability.rewrites.note_copied(std::mem::take(&mut self.keys));
-        if self.pace == Pace::Gentle {
+        if self.pace == Pace::Gentle && !self.engine.durability.rewrites.is_hurried() {
             let due = self.copying * (1 + REST_FACTOR);
             thread::sleep(due.saturating_sub(self.step_began.elapsed()));
         }

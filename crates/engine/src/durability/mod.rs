@@ -66,6 +66,11 @@ impl Durability {
         *self.history.get_or_init(|| Prng::from_entropy().next_u64())
     }
 
+    /// Whether there is a log that was begun beside clients and whose first checkpoint is not complete: it is worth nothing yet.
+    pub fn owes_checkpoint(&self) -> bool {
+        self.rewrites.figures().is_owed
+    }
+
     /// Notes whether a master elsewhere is followed. What is written here meanwhile is in no stream of a replica's.
     pub fn set_following(&self, on: bool) {
         self.is_following.store(on, Ordering::Relaxed);
@@ -547,6 +552,17 @@ pub fn close(engine: &Engine) -> io::Result<()> {
     }
     sync(engine)?;
     refuse_owed(engine)
+}
+
+/// Has the log become complete that was begun beside clients, while these are served: for as long as `goes_on` says so, which is asked only where it is not.
+///
+/// # Errors
+/// The log says why its checkpoint could not be written.
+pub fn complete(engine: &Arc<Engine>, goes_on: impl Fn() -> bool) -> io::Result<()> {
+    if !engine.durability.owes_checkpoint() || !goes_on() {
+        return Ok(());
+    }
+    rewrite::complete(engine, goes_on)
 }
 
 /// Says in an error that the log is worth nothing yet.

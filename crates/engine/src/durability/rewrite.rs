@@ -58,6 +58,8 @@ pub struct Figures {
     has_append_only: bool,
     /// Bytes of the values that the log had named when the last one that was written began.
     named_before: u64,
+    /// The server waits for the end of the one that is written, to end itself.
+    is_hurried: bool,
     /// None begins: all keys are being replaced.
     is_held: bool,
 }
@@ -108,6 +110,16 @@ impl Rewrites {
     /// They may begin again.
     pub(crate) fn let_go(&self) {
         self.0.lock().is_held = false;
+    }
+
+    /// The server waits for the one that is written to be complete, or not any more.
+    fn hurry(&self, on: bool) {
+        self.0.lock().is_hurried = on;
+    }
+
+    /// Whether one that is written beside clients is to rest for nobody.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.figures().is_hurried
     }
 
     /// Whether none may go on.
@@ -201,6 +213,28 @@ pub(super) fn write_last(engine: &Engine, log: &Log) {
     let began = engine.clock.now();
     log!(Notice, "Writing the last checkpoint before exiting");
     write(engine, log, began, Pace::Full);
+}
+
+/// Writes the checkpoint that is owed, as fast as can be, and waits for it.
+///
+/// # Errors
+/// The log says why it could not be written.
+pub(super) fn complete(engine: &Arc<Engine>, goes_on: impl Fn() -> bool) -> io::Result<()> {
+    let rewrites = &engine.durability.rewrites;
+    let failures = rewrites.figures().failures_in_a_row;
+    rewrites.hurry(true);
+    // It may be under way.
+    let _ = begin_rewrite(engine);
+    while rewrites.figures().running_since.is_some() && goes_on() {
+        std::thread::sleep(HOLD_POLL);
+    }
+    rewrites.hurry(false);
+    match rewrites.figures() {
+        figures if figures.is_owed && figures.failures_in_a_row > failures => {
+            Err(io::Error::other("the log's first checkpoint could not be written"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How much a start would have to replay: the log, and the values that it names.

@@ -173,12 +173,19 @@ fn apply(
 /// # Errors
 /// The server is a node of a shard, and what it has acknowledged would not be where its members believe that it is.
 fn refuse_in_shard(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
-    const SETTLED: [&str; 3] = ["appendfsync", "appendonly", "min-sync-replicas"];
-    // Connections to others, of which some never end, have it as it was.
-    const OF_CLUSTER: &str = "tls-cluster";
+    // Others find it at its ports.
+    const SETTLED: [&str; 5] = ["appendfsync", "appendonly", "min-sync-replicas", "port", "tls-port"];
+    // It has introduced itself with these. Connections to others, of which some never end, have tls-cluster as it was.
+    const OF_CLUSTER: [&str; 5] = [
+        "cluster-announce-hostname",
+        "cluster-announce-ip",
+        "cluster-announce-port",
+        "cluster-announce-tls-port",
+        "tls-cluster",
+    ];
     let is_settled = |name: &str| {
         SETTLED.contains(&name) && (server.shard.is_on() || server.clustered.is_on())
-            || name == OF_CLUSTER && server.clustered.is_on()
+            || OF_CLUSTER.contains(&name) && server.clustered.is_on()
     };
     match changed.iter().map(|change| change.name()).find(|name| is_settled(name)) {
         None => Ok(()),

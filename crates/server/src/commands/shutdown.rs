@@ -14,6 +14,7 @@ use crate::supervision;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use config::ShutdownFlags;
 use engine::Attention;
+use engine::durability;
 use engine::snapshot::{self, Last};
 use keyspace::Stamp;
 use net::service::Closing;
@@ -135,17 +136,27 @@ pub fn ask(server: &Server, wish: Wish) -> bool {
     log!(Warning, "User requested shutdown...");
     let timeout_s = server.engine.config.shutdown_timeout_s();
     let may_hand_over = may_hand_over(server);
-    if wish.now || timeout_s == 0 || !may_hand_over && lagging(server).is_empty() {
+    let waits = !wish.now && timeout_s > 0 && (may_hand_over || !lagging(server).is_empty());
+    if !waits && !owes_checkpoint(server, wish) {
         return false;
     }
+    let timeout_s = if waits { timeout_s } else { 0 };
     server.departure.begin(wish, Instant::now() + Duration::from_secs(timeout_s.into()));
-    if may_hand_over {
+    if !waits {
+        log!(Notice, "Writing the first checkpoint of the log before shutting down.");
+    } else if may_hand_over {
         log!(Notice, "Handing over to another member of the shard before shutting down.");
     } else {
         pause(server);
         log!(Notice, "Waiting for replicas before shutting down.");
     }
     true
+}
+
+/// Whether the log has begun beside clients and is worth nothing yet. A script that is slow would hold its checkpoint up for who knows how long: then the end
+/// ends that first.
+fn owes_checkpoint(server: &Server, wish: Wish) -> bool {
+    !wish.force && server.engine.durability.owes_checkpoint() && !server.engine.keyspace.has_any_slow_holder()
 }
 
 /// Nobody writes any more.
@@ -261,15 +272,17 @@ pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
         }
     }
     tell_lagging(server);
-    if !save_before_end(server, wish) {
+    let is_on = || number.is_none_or(|number| server.departure.is_underway(number));
+    let goes_on = || is_on() && owes_checkpoint(server, wish);
+    let is_safe = durability::complete(&server.engine, goes_on).is_ok() && save_before_end(server, wish);
+    if !is_safe {
         log!(Warning, "Error trying to save the DB, can't exit.");
         log!(Warning, "Errors trying to shut down the server. Check the logs for more information.");
         supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
         give_up(server, number);
         return None;
     }
-    let is_on = number.is_none_or(|number| server.departure.is_underway(number));
-    is_on.then(|| scripting(wish))
+    is_on().then(|| scripting(wish))
 }
 
 /// Waits until all replicas have what was written, or the time is up, or the end is given up.
