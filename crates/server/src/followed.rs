@@ -8,7 +8,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use sys::{Bell, UnixMs};
 
@@ -109,6 +109,8 @@ pub struct Following {
     pub thread: Mutex<()>,
     /// Held while something of the master's is done.
     pub applying: Mutex<()>,
+    /// How many wait until nothing of the master's is done.
+    standing: AtomicUsize,
     /// Rung for the thread that has the link.
     pub bell: DiskBell,
     /// How many copies were put in the place of all that was here. Changes only while something of the master's is done.
@@ -209,7 +211,15 @@ impl Following {
 
     /// Nothing of the master's is done while this is held: what there is, is of one moment, and a multiple of the master's requests.
     pub fn stand_still(&self) -> MutexGuard<'_, ()> {
-        self.applying.lock()
+        self.standing.fetch_add(1, Ordering::Relaxed);
+        let still = self.applying.lock();
+        self.standing.fetch_sub(1, Ordering::Relaxed);
+        still
+    }
+
+    /// Whether somebody waits for [`Following::stand_still`]: who holds it for long has to give up.
+    pub fn is_still_awaited(&self) -> bool {
+        self.standing.load(Ordering::Relaxed) > 0
     }
 
     /// Changes what is told, unless another order came. False: it did.

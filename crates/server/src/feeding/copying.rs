@@ -293,6 +293,9 @@ fn write(
         if is_wanted_by_nobody(server, copy) {
             return Err(io::Error::other("nobody waits for it any more"));
         }
+        if server.following.is_still_awaited() {
+            return Err(io::Error::other("this server is to follow its master no more, or another copy"));
+        }
         spool.write(&piece)
     })?;
     Ok((spool, stamps))

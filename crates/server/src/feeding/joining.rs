@@ -22,6 +22,10 @@ const FEED_BYTES: usize = 256 << 10;
 /// The error of a replica that would follow who follows nobody at the moment.
 pub const NO_MASTER_LINK: Error = Error::text("NOMASTERLINK Can't SYNC while not connected with my master");
 
+/// The error of who wants a full copy of a shard's node that is not master: it would stand still for it, and its master with it.
+const IS_MEMBER: Error =
+    Error::text("ERR This node of a shard follows its master, and gives no full copies: ask the master");
+
 /// From where a replica would go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -56,6 +60,9 @@ pub fn join(
     let is_known = |wish: &&Wish| replica.said.is_tarn || wish.offset >= state.foreign_until;
     let may_go_on = |wish: &&Wish| is_known(wish) && may_go_on(server, &state, &stream, wish);
     let from = wish.filter(may_go_on).map(|wish| wish.offset);
+    if from.is_none() && server.shard.is_on() && super::is_relayed(server) {
+        return Err(IS_MEMBER);
+    }
     replica.client.set_trait(Traits::REPLICA, true);
     state.replicas.push(replica.clone());
     state.left = None;

@@ -514,7 +514,7 @@ impl<'s> Link<'s> {
             is_waiting &= self.used == self.filled;
             units.feed(self.rest());
             self.used = self.filled;
-            self.apply(&mut units, stream, (applier, &mut asked))?;
+            let is_done = self.apply(&mut units, stream, (applier, &mut asked))?;
             let (applied, durable) = self.done();
             let is_asked = asked.front().is_some_and(|offset| *offset <= applied);
             asked.retain(|offset| *offset > applied);
@@ -522,7 +522,7 @@ impl<'s> Link<'s> {
                 true => self.send(&acknowledgement(applied, durable))?,
                 false => self.report(Report::Following { applied, durable })?,
             }
-            match units.waiting_bytes() > PAUSED_BYTES_MAX && self.is_paused() {
+            match units.waiting_bytes() > PAUSED_BYTES_MAX && (!is_done || self.is_paused()) {
                 true => self.read_nothing()?,
                 false => self.read_or_answer(asked.front().copied())?,
             }
@@ -561,15 +561,19 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Does all units that are whole, and notes up to which offsets the master asks for an acknowledgement.
+    /// Does all units that are whole, and notes up to which offsets the master asks for an acknowledgement; false: nothing is done now, since what there is has to stay
+    /// of one moment.
     fn apply(
         &mut self,
         units: &mut MasterStream,
         stream: Stream,
         (applier, asked): (&mut Applier<'_>, &mut VecDeque<u64>),
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let server = self.server;
-        let applying = server.following.applying.lock();
+        let Some(applying) = server.following.applying.try_lock_for(PATIENCE) else {
+            self.look()?;
+            return Ok(false);
+        };
         // Who has ended the order while nothing was done must not find more done than then.
         self.look()?;
         let result = loop {
@@ -607,7 +611,7 @@ impl<'s> Link<'s> {
         server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
         drop(applying);
         server.shard.note_done();
-        result
+        result.map(|()| true)
     }
 
     /// Waits until the log takes more.
