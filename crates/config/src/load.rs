@@ -15,6 +15,9 @@ use crate::table::{TABLE, find, index_of};
 use crate::words::{AppendFsync, Edition};
 use crate::{Config, file};
 
+/// What some editors begin a file with, so that its first directive would be none.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How deep files may include files; deeper means that they include each other.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
@@ -253,6 +256,13 @@ impl Loading {
                         return Err(bad("Files include each other without end".into()));
                     }
                     self.read_included(pattern, depth + 1)?;
+                }
+                // Neither is unknown: what they would set is not there.
+                [name, ..] if name.eq_ignore_ascii_case(b"include") => {
+                    return Err(bad("wrong number of arguments".into()));
+                }
+                [name, ..] if name.starts_with(BYTE_ORDER_MARK) => {
+                    return Err(bad("The file begins with a byte order mark: remove it".into()));
                 }
                 [name, values @ ..] => match find(name) {
                     Some(index) => self.read_directive(index, values).map_err(bad)?,

@@ -295,6 +295,10 @@ fn options_win_over_the_file_and_later_lines_over_earlier_ones() {
     let circle = scratch.0.join("circle.conf");
     scratch.write("circle.conf", &format!("include {}\n", circle.display()));
     assert!(refused(&[circle.to_str().unwrap()]).contains("include each other"));
+    for (text, why) in [("include", "wrong number"), ("\u{feff}requirepass x", "byte order mark")] {
+        std::fs::write(&circle, text).unwrap();
+        assert!(refused(&[circle.to_str().unwrap()]).contains(why));
+    }
     assert_eq!(
         refused(&["/nonexistent.conf"]),
         "Fatal error, can't open config file '/nonexistent.conf': No such file or directory"

@@ -53,7 +53,10 @@ impl Candidacy {
 impl Member {
     /// Wants to be master from now on.
     pub(super) fn stand(&mut self, reason: Reason, now: Moment) {
-        if self.candidacy.is_some() || !matches!(self.state, State::Following(_)) {
+        // A command takes the place of a wish that has not gone beyond a question.
+        let is_order = matches!(reason, Reason::Command(_));
+        let is_under_way = self.candidacy.as_ref().is_some_and(|other| !(is_order && other.is_lending()));
+        if is_under_way || !matches!(self.state, State::Following(_)) {
             return;
         }
         self.candidacy = Some(Candidacy { reason, stage: Stage::Reading, began_at: now });
