@@ -78,7 +78,7 @@ fn a_directory_that_somebody_names_is_looked_through() {
     ]);
     let inside = place_in(&fs, Path::new("/d/appendonlydir"), &names()).unwrap();
     assert_eq!(inside, place_in(&fs, Path::new("/d"), &names()).unwrap());
-    assert!(matches!(inside, Some(Place::AppendOnly { files, .. }) if files.len() == 2));
+    assert!(matches!(&inside, Some(Place::AppendOnly { files, .. }) if files.len() == 2));
     let aside = Path::new("/d/appendonlydir/appendonly.aof.before-12.manifest");
     fs.write(aside, b"").unwrap();
     assert_eq!(

@@ -270,7 +270,7 @@ fn make_for(server: &Arc<Server>, first: &Arc<Replica>) -> io::Result<()> {
     send(server, first.clone(), copy.clone());
     // Others want the same.
     begin_next(server);
-    let made = write(server, &copy, spool, selected);
+    let made = write(server, &copy, (spool, selected), still.is_some());
     let until = if relays { from } else { end(server) };
     server.feeding.state.lock().ranges.add(from, until);
     copy.finish(made.map(|(spool, stamps)| Made { spool, stamps, until }));
@@ -280,8 +280,8 @@ fn make_for(server: &Arc<Server>, first: &Arc<Replica>) -> io::Result<()> {
 fn write(
     server: &Server,
     copy: &Arc<Copy>,
-    mut spool: Spool,
-    selected: u32,
+    (mut spool, selected): (Spool, u32),
+    is_still: bool,
 ) -> io::Result<(Spool, full_copy::Stamps)> {
     let whole_from = || match is_relayed(server) {
         // It is as whole as what is here.
@@ -293,7 +293,7 @@ fn write(
         if is_wanted_by_nobody(server, copy) {
             return Err(io::Error::other("nobody waits for it any more"));
         }
-        if server.following.is_still_awaited() {
+        if is_still && server.following.is_still_awaited() {
             return Err(io::Error::other("this server is to follow its master no more, or another copy"));
         }
         spool.write(&piece)
