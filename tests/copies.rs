@@ -14,8 +14,8 @@ fn field(client: &mut Client, name: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// What a replica shows while its copy comes, whatever `repl-diskless-load` says: what it had, also where the copy breaks off. Then the copy takes
-/// the place of all, while clients are told LOADING.
+/// What a replica shows while a copy of another history comes, whatever `repl-diskless-load` says: what it had, also where the copy breaks off. Then
+/// the copy takes the place of all, while clients are told LOADING.
 #[test]
 fn what_was_there_is_served_while_a_copy_comes() {
     for setting in ["disabled", "on-empty-db", "swapdb"] {
@@ -95,5 +95,93 @@ fn who_makes_a_copy_of_what_it_follows_stays_with_its_master_and_obeys() {
             "{}",
             middle.output()
         );
+    }
+}
+
+/// A copy of the history that a replica has already is loaded beside what it has, where `repl-diskless-load` says so: what it had is shown until then, and
+/// all of the copy from then on, functions and expiries with it; with a log also behind a crash.
+#[test]
+fn what_was_there_is_served_until_a_copy_of_the_same_history_is_loaded() {
+    for edition in ["memory", "durable"] {
+        let master = Server::start(
+            tarn(),
+            &["--edition", "memory", "--enable-debug-command", "yes", "--repl-backlog-size", "16384"],
+        )
+        .unwrap();
+        let relay = Relay::to(master.address()).unwrap();
+        let port = relay.address().port().to_string();
+        let args =
+            ["--edition", edition, "--repl-diskless-load", "swapdb", "--replicaof", "127.0.0.1", &port];
+        let mut replica = Server::start(tarn(), &args).unwrap();
+        let (mut above, mut client) = (master.connect().unwrap(), replica.connect().unwrap());
+        let library = |reply: &str| {
+            format!(
+                "#!lua name=lib\nredis.register_function{{function_name='f', callback=function() return '{reply}' end, flags={{'no-writes'}}}}"
+            )
+        };
+        call(&mut above, &["FUNCTION", "LOAD", &library("old")]);
+        call(&mut above, &["MSET", "kept", "old", "gone", "old"]);
+        call(&mut above, &["WAIT", "1", "0"]);
+        wait_until("the first copy is there", || call(&mut client, &["GET", "gone"]) == text("old"));
+
+        let [mut watcher, mut cacher] = [(); 2].map(|()| replica.connect().unwrap());
+        call(&mut watcher, &["WATCH", "gone"]);
+        call(&mut watcher, &["MULTI"]);
+        call(&mut cacher, &["HELLO", "3"]);
+        call(&mut cacher, &["CLIENT", "TRACKING", "ON"]);
+        call(&mut cacher, &["GET", "gone"]);
+        relay.cut();
+        wait_until("the link is down", || field(&mut client, "master_link_status") == "down");
+        call(&mut above, &["FUNCTION", "LOAD", "REPLACE", &library("new")]);
+        call(&mut above, &["DEBUG", "POPULATE", "100000", "more", "20"]);
+        call(&mut above, &["SET", "fleeting", &"x".repeat(40_000), "PX", "1"]);
+        call(&mut above, &["SET", "kept", "new", "EX", "10000"]);
+        call(&mut above, &["DEL", "gone"]);
+        call(&mut above, &["SELECT", "3"]);
+        call(&mut above, &["SET", "elsewhere", "new"]);
+        call(&mut above, &["SELECT", "0"]);
+        relay.mend();
+
+        let mut was_beside = 0;
+        wait_until("the copy is there", || {
+            was_beside += info(&mut client, "async_loading");
+            call(&mut client, &["MULTI"]);
+            for request in [&["GET", "kept"][..], &["GET", "gone"], &["FCALL_RO", "f", "0"], &["DBSIZE"]] {
+                call(&mut client, request);
+            }
+            let Value::Array(shown) = call(&mut client, &["EXEC"]) else {
+                panic!("{edition}: it was refused")
+            };
+            let is_new = shown[1] == Value::Null;
+            let expected = if is_new { "new" } else { "old" };
+            assert_eq!([&shown[0], &shown[2]], [&text(expected); 2], "{edition}");
+            assert_eq!(shown[3] == Value::Int(2), !is_new, "{edition}: {:?}", shown[3]);
+            is_new
+        });
+        println!("{edition}: async_loading was seen {was_beside} times");
+        assert_eq!(call(&mut watcher, &["EXEC"]), Value::NullArray, "{edition}");
+        assert!(matches!(cacher.read_value().unwrap(), Value::Push(_)), "{edition}");
+        assert_eq!(info(&mut above, "sync_full"), 2, "{edition}");
+        let is_whole = |client: &mut Client| {
+            call(client, &["SELECT", "3"]);
+            let is_elsewhere = call(client, &["GET", "elsewhere"]) == text("new");
+            call(client, &["SELECT", "0"]);
+            is_elsewhere
+                && matches!(call(client, &["TTL", "kept"]), Value::Int(9_000..=10_000))
+                && call(client, &["FCALL_RO", "f", "0"]) == text("new")
+        };
+        assert!(is_whole(&mut client), "{edition}");
+        call(&mut above, &["SET", "behind", "it"]);
+        wait_until("what came behind it is there", || call(&mut client, &["GET", "behind"]) == text("it"));
+        assert_eq!(info(&mut client, "async_loading"), 0);
+        if edition == "durable" {
+            relay.cut();
+            replica.kill();
+            replica.restart().unwrap();
+            let mut client = replica.connect().unwrap();
+            wait_until("it serves again", || call(&mut client, &["GET", "behind"]) == text("it"));
+            assert!(is_whole(&mut client));
+            assert_eq!(call(&mut client, &["GET", "gone"]), Value::Null);
+        }
     }
 }

@@ -15,8 +15,8 @@ use crate::retention;
 use crate::special::{KeyspaceEvents, ShutdownFlags};
 use crate::table::index_of;
 use crate::words::{
-    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, StoreCompression,
-    Supervision, SyslogFacility, TlsAuthClients,
+    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj,
+    StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
 };
 use log::Retention;
 
@@ -146,6 +146,8 @@ numbers! {
     shard_node: u32 = "shard-node", |n| n as u32;
     /// After how many milliseconds of silence a member is removed.
     shard_silence_ms: u64 = "shard-silence", |n| n as u64;
+    /// Where a master's copy is loaded.
+    repl_diskless_load: DisklessLoad = "repl-diskless-load", |n| DisklessLoad::from_number(n);
     /// After how many seconds of silence a link between a master and a replica is given up.
     repl_timeout_s: u64 = "repl-timeout", |n| n as u64;
     /// The port by which a master is to know this server; 0: the one that it listens on.

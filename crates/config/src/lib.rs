@@ -39,8 +39,8 @@ pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::{KeyspaceEvents, ShutdownFlags};
 pub use table::TABLE;
 pub use words::{
-    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, StoreCompression,
-    Supervision, SyslogFacility, TlsAuthClients,
+    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj,
+    StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
 };
 
 use table::COUNT;

@@ -126,6 +126,18 @@ words! {
 }
 
 words! {
+    /// Where a master's copy is loaded.
+    DisklessLoad {
+        /// In the place of what was here.
+        Disabled = "disabled",
+        /// The same: a copy goes to disk first.
+        OnEmptyDb = "on-empty-db",
+        /// Beside it, if it is of the same history.
+        Swapdb = "swapdb",
+    }
+}
+
+words! {
     /// What is done to objects that lie on disk only.
     StoreCompression {
         /// Nothing.

@@ -25,5 +25,7 @@ bitflags::bitflags! {
         const NO_REPLICAS = 1 << 8;
         /// A master is followed.
         const FOLLOWING = 1 << 9;
+        /// A copy of the master's data is being loaded beside those that are shown.
+        const LOADING_BESIDE = 1 << 10;
     }
 }

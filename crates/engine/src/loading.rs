@@ -1,4 +1,4 @@
-//! Puts the keys of a copy into the keyspace with all cores: one thread takes the file apart, others insert what they are handed.
+//! Puts the keys of a copy into the keyspace, or another one beside it, with all cores: one thread takes the file apart, others insert what they are handed.
 //!
 //! All keys of a slot go to the same thread, in the order of the file, so that no two of them meet at a lock, and a key that a file has
 //! twice is what it says last.
@@ -8,7 +8,7 @@
 
 use crate::snapshot::put;
 use crate::{Engine, residency};
-use keyspace::{DbIndex, NO_TIME_IS_UP};
+use keyspace::{DbIndex, Keyspace, NO_TIME_IS_UP};
 use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -24,7 +24,7 @@ type Entries = Vec<(DbIndex, FileEntry)>;
 
 /// Those who insert, as the one who reads sees them.
 pub struct Loaders<'l> {
-    engine: &'l Engine,
+    keyspace: &'l Keyspace,
     lanes: Vec<Lane>,
 }
 
@@ -34,24 +34,24 @@ struct Lane {
     to: SyncSender<Entries>,
 }
 
-/// Runs `read` beside threads that insert what it hands over; all is there when this returns.
-pub fn with_loaders<T>(engine: &Engine, read: impl FnOnce(&mut Loaders<'_>) -> T) -> T {
+/// Runs `read` beside threads that insert what it hands over into a keyspace; all is there when this returns.
+pub fn with_loaders<T>(engine: &Engine, keyspace: &Keyspace, read: impl FnOnce(&mut Loaders<'_>) -> T) -> T {
     thread::scope(|scope| {
         let lanes = engine.loading_guests().map(|guest| {
             let (to, from) = sync_channel(BATCHES);
-            scope.spawn(move || insert(engine, guest, &from));
+            scope.spawn(move || insert(engine, (keyspace, guest), &from));
             Lane { batch: Vec::new(), bytes: 0, to }
         });
-        read(&mut Loaders { engine, lanes: lanes.collect() })
+        read(&mut Loaders { keyspace, lanes: lanes.collect() })
     })
 }
 
-fn insert(engine: &Engine, guest: usize, from: &Receiver<Entries>) {
+fn insert(engine: &Engine, (keyspace, guest): (&Keyspace, usize), from: &Receiver<Entries>) {
     for entries in from {
         residency::wait_for_room(engine);
         for (db, entry) in entries {
             // All of it is the master's, who says what goes.
-            put(engine, &engine.keyspace.enter(guest), db, entry, NO_TIME_IS_UP);
+            put(&keyspace.enter(guest), db, entry, NO_TIME_IS_UP);
         }
     }
 }
@@ -59,7 +59,7 @@ fn insert(engine: &Engine, guest: usize, from: &Receiver<Entries>) {
 impl Loaders<'_> {
     /// Takes a key.
     pub fn take(&mut self, db: DbIndex, entry: FileEntry) {
-        let slot = self.engine.keyspace.key(db, &entry.key).slot;
+        let slot = self.keyspace.key(db, &entry.key).slot;
         let count = self.lanes.len();
         let lane = &mut self.lanes[usize::from(slot.0) % count];
         lane.bytes += entry.file_bytes;

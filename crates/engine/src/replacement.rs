@@ -1,5 +1,6 @@
 //! Other data take the place of all that is here, while clients are told that they are being loaded: a full copy of a master's, or what
-//! the directory itself held at an earlier place of the stream ([`rewind`]).
+//! the directory itself held at an earlier place of the stream ([`rewind`]). Or a copy is loaded beside what clients are shown, and takes its
+//! place at one moment ([`load_beside`], [`take_over`]).
 //!
 //! 1. They are read once before anything is given up for them: what is damaged does no harm.
 //! 2. In editions with a log what was there before counts until a checkpoint with the new is complete: a crash leaves the one or the other,
@@ -15,11 +16,12 @@ use crate::import::rdb::{self, Expired};
 use crate::scripts::{Libraries, libraries};
 use crate::{Attention, loading};
 use ::log::{Log, Recovery, ReplicationId, Stream, Unit};
-use keyspace::Touch;
+use keyspace::{Keyspace, Touch};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use sys::prng::entropy_seed;
 use telemetry::log;
 
 /// Keys between two calls of whoever has to look after something else meanwhile.
@@ -85,9 +87,9 @@ pub fn replace(
         give_way(engine, log, stream).map_err(Failure::Kept)?;
     }
     clear(engine);
-    let loaded = load(engine, path, libraries, meanwhile).and_then(|()| match log {
-        Some(log) => settle(engine, log, stream),
-        None => Ok(()),
+    let loaded = load(engine, (&engine.keyspace, path), meanwhile).and_then(|()| {
+        set_libraries(engine, libraries);
+        log.map_or(Ok(()), |log| settle(engine, log, stream))
     });
     loaded.map_err(|error| {
         if log.is_some() {
@@ -96,6 +98,85 @@ pub fn replace(
         clear(engine);
         Failure::Emptied(error)
     })
+}
+
+/// Says that a copy is being loaded beside what clients are shown: they may write nothing, since it would be gone, nor do what Redis forbids then.
+pub struct Beside<'e>(&'e Engine);
+
+impl Beside<'_> {
+    /// From here on.
+    pub fn begin(engine: &Engine) -> Beside<'_> {
+        engine.set_attention(Attention::LOADING_BESIDE, true);
+        let beside = Beside(engine);
+        // Whoever was let in before has left.
+        engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| ());
+        beside
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.set_attention(Attention::LOADING_BESIDE, false);
+    }
+}
+
+/// A copy that is in memory, and that nobody is shown.
+pub struct Loaded {
+    keyspace: Keyspace,
+    libraries: Libraries,
+}
+
+/// Loads a copy beside what is here, where there is no store. Calls `meanwhile` often.
+///
+/// # Errors
+/// That of the file, or of `meanwhile`. All is as it was.
+pub fn load_beside(
+    Beside(engine): &Beside<'_>,
+    (path, libraries): (&Path, Libraries),
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<Loaded> {
+    let keyspace = engine.keyspace.twin(entropy_seed());
+    keyspace.set_clock(engine.clock.clone());
+    load(engine, (&keyspace, path), meanwhile)?;
+    Ok(Loaded { keyspace, libraries })
+}
+
+/// Has a copy that is loaded take the place of all keys and functions, at one moment. What is appended to the log from then on is `stream`. Where
+/// there is a log, clients are shown what was here before until the copy is on disk: nobody is shown what a crash could take back.
+///
+/// # Errors
+/// What became of what was there.
+pub fn take_over(Beside(engine): &Beside<'_>, coming: Loaded, stream: Stream) -> Result<(), Failure> {
+    let _held = Unwritten::begin(engine);
+    let log = engine.durability.log();
+    if let Some(log) = log {
+        give_way(engine, log, stream).map_err(Failure::Kept)?;
+        write_coming(engine, log, &coming).map_err(Failure::Torn)?;
+    }
+    exchange(engine, coming);
+    log.map_or(Ok(()), |log| begin(engine, log, stream)).map_err(Failure::Torn)
+}
+
+/// Has the log begin with what takes the place of all.
+fn write_coming(engine: &Engine, log: &Log, coming: &Loaded) -> io::Result<()> {
+    match log.rests() {
+        true => durability::sync(engine),
+        false => checkpoint::write_coming(engine, log, (&coming.keyspace, &coming.libraries), engine.guest())
+            .map(drop),
+    }
+}
+
+/// Shows what was loaded, and tells those who watch keys, but no log.
+fn exchange(engine: &Engine, coming: Loaded) {
+    let Loaded { keyspace, libraries } = coming;
+    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |all| {
+        let cleared = all.take_over(&keyspace);
+        all.free_afterwards(cleared);
+        set_libraries(engine, libraries);
+        if engine.durability.log().is_none() {
+            all.forget_stamps();
+        }
+    });
 }
 
 /// Reads through what the directory held where the stream of this name, or of whatever name, was at an offset, or somewhat before. None: it does not go back so
@@ -215,23 +296,38 @@ fn give_way(engine: &Engine, log: &Log, coming: Stream) -> io::Result<()> {
     log.expect_stream(coming)
 }
 
+/// No file of all keys is being written while this is there.
+struct Unwritten<'s>(&'s Engine);
+
+impl Unwritten<'_> {
+    fn begin(engine: &Engine) -> Unwritten<'_> {
+        engine.durability.rewrites.hold();
+        engine.snapshots.give_up();
+        Unwritten(engine)
+    }
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        let Durability { rewrites, .. } = &self.0.durability;
+        rewrites.let_go();
+    }
+}
+
 /// Nobody else is in the keyspace, and nothing goes over it, while this is there.
-struct Alone<'s>(&'s Engine);
+struct Alone<'s>(Unwritten<'s>);
 
 impl Alone<'_> {
     fn begin(engine: &Engine) -> Alone<'_> {
-        engine.durability.rewrites.hold();
-        engine.snapshots.give_up();
+        let unwritten = Unwritten::begin(engine);
         engine.set_attention(Attention::LOADING, true);
-        Alone(engine)
+        Alone(unwritten)
     }
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        let Durability { rewrites, .. } = &self.0.durability;
-        rewrites.let_go();
-        self.0.set_attention(Attention::LOADING, false);
+        self.0.0.set_attention(Attention::LOADING, false);
     }
 }
 
@@ -257,15 +353,15 @@ fn set_libraries(engine: &Engine, libraries: Libraries) {
     set.unwrap_or_default();
 }
 
+/// Puts a copy's keys into a keyspace.
 fn load(
     engine: &Engine,
-    path: &Path,
-    libraries: Libraries,
+    (keyspace, path): (&Keyspace, &Path),
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
     let now = engine.clock.now();
     let mut keys = 0;
-    let read = loading::with_loaders(engine, |loaders| {
+    let read = loading::with_loaders(engine, keyspace, |loaders| {
         let read = rdb::read(engine, path, now, Expired::Kept, |db, entry| {
             loaders.take(db, entry);
             keys += 1;
@@ -275,7 +371,6 @@ fn load(
         read
     })?;
     let (loaded, _) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
-    set_libraries(engine, libraries);
     log!(Notice, "Loaded {} keys of the master's", loaded.keys);
     Ok(())
 }

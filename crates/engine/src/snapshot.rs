@@ -754,8 +754,9 @@ pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
 }
 
 /// Puts a key that a file held into the keyspace.
-pub fn put(engine: &Engine, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
-    let key = engine.keyspace.key(db, &entry.key);
+pub fn put(batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
+    let keyspace = batch.keyspace();
+    let key = keyspace.key(db, &entry.key);
     let keys = [key];
     let mut edit = batch.edit(&keys, now, Touch::No);
     let expiry = entry.expires_at_ms.map_or(Expiry::Clear, |at| Expiry::At(UnixMs(at)));
@@ -764,7 +765,7 @@ pub fn put(engine: &Engine, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, no
         Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
     }
     // A clock of the other policy's kind would mean nothing.
-    let counts_frequency = engine.keyspace.policy().eviction().counts_frequency();
+    let counts_frequency = keyspace.policy().eviction().counts_frequency();
     match entry.usage {
         Some(FileUsage::IdleSeconds(seconds)) if !counts_frequency => {
             edit.set_usage(&key, Usage::IdleSeconds(seconds));

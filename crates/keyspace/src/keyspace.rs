@@ -82,7 +82,7 @@ pub struct Keyspace {
     gates: Box<[Gate]>,
     guests: usize,
     pub(crate) hasher: KeyHasher,
-    epoch: Epoch,
+    pub(crate) epoch: Epoch,
     policy: Policy,
     stats: Stats,
     /// What evictions have freed by themselves, bytes (see [`Batch::evict`]).
@@ -604,7 +604,7 @@ impl<'k> Batch<'k> {
 
     /// The same for every key of a database that somebody waits for, after all of
     /// the database changed.
-    fn note_ready_of(&self, db: DbIndex, type_now: impl Fn(&Key<'_>) -> Option<TypeName>) {
+    pub(crate) fn note_ready_of(&self, db: DbIndex, type_now: impl Fn(&Key<'_>) -> Option<TypeName>) {
         let changed = self.keyspace.waiting.keys_of(db).into_iter();
         let changes: Vec<KeyChange> =
             changed.map(|(db, key)| KeyChange { db, key, what: What::Modified }).collect();
@@ -612,7 +612,7 @@ impl<'k> Batch<'k> {
     }
 
     /// Tells the observer that all of a database is about to change.
-    fn tell_database(&self, db: DbIndex, is_there: &dyn Fn(&[u8]) -> bool) {
+    pub(crate) fn tell_database(&self, db: DbIndex, is_there: &dyn Fn(&[u8]) -> bool) {
         if let Some(observer) = self.keyspace.observer.get() {
             observer.observe_database(self.worker, db, is_there);
         }
@@ -749,7 +749,7 @@ impl<'b> Exclusive<'b> {
 
     /// What a key holds. One whose time is up stays where it is: here databases are between two numbers, and its end cannot be told
     /// under either.
-    fn type_of(&self, key: &Key<'_>) -> Option<TypeName> {
+    pub(crate) fn type_of(&self, key: &Key<'_>) -> Option<TypeName> {
         let view = View { access: Access::new(self.batch, Locks::OfBatch, BEFORE_ALL, Touch::No) };
         let object = view.peek(key).filter(|object| !object.is_expired(self.now));
         let found = object.map(|object| object.value().type_name());

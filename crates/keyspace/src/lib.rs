@@ -31,6 +31,7 @@ mod slot;
 pub mod sweep;
 mod table;
 pub mod tour;
+mod twin;
 mod unsettled;
 pub mod waiting;
 pub mod walk;

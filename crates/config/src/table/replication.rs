@@ -8,7 +8,7 @@ pub(super) const ROWS: &[Row] = &[
     works("masteruser", TEXT, "").flags(Flags::SENSITIVE),
     works("repl-diskless-load", Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled")
         .flags(Flags::NOT_WHILE_LOADING)
-        .here("no setting changes anything: a copy is always written to disk first, and the old data is served until it is there as a whole; then it takes the place of all, while clients are told `LOADING`"),
+        .here("a copy is always written to disk first, and the old data is served until it is there as a whole. Then it takes the place of all while clients are told `LOADING`; with `swapdb` a copy of the same history is loaded beside the old data, which is served until then"),
     works("repl-timeout", int(1, i32::MAX as i64), "60"),
     works("replica-announce-ip", TEXT, "").alias("slave-announce-ip"),
     works("replica-announce-port", PORT, "0").alias("slave-announce-port"),

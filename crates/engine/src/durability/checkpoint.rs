@@ -20,10 +20,11 @@ use super::slots::{ChunkKind, Databases, put_index};
 use crate::Engine;
 use crate::frozen::FrozenKey;
 use crate::residency::Outbox;
+use crate::scripts::Libraries;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
 use keyspace::residency::spill::Aim;
-use keyspace::{Batch, Object, SLOTS, Slot, SlotView, Tour};
+use keyspace::{Batch, Keyspace, Object, SLOTS, Slot, SlotView, Tour};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,17 +88,51 @@ pub fn write_beside(
     pace: Pace,
     beside: &mut dyn FnMut(Interval),
 ) -> io::Result<u64> {
+    write_keys(engine, log, (&engine.keyspace, None), (guest, pace), beside)
+}
+
+/// Writes a checkpoint of what is to take the place of all keys and functions, where there is no store. Nobody else knows these keys, and nothing is
+/// appended meanwhile. Gives its bytes.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn write_coming(
+    engine: &Engine,
+    log: &Log,
+    (keyspace, libraries): (&Keyspace, &Libraries),
+    guest: usize,
+) -> io::Result<u64> {
+    write_keys(
+        engine,
+        log,
+        (keyspace, Some(libraries)),
+        (guest, Pace::Full),
+        &mut |interval| match interval {
+            Interval::BetweenSlots => {}
+            Interval::BeforeSync => thread::sleep(SYNC_POLL),
+        },
+    )
+}
+
+fn write_keys(
+    engine: &Engine,
+    log: &Log,
+    (keyspace, libraries): (&Keyspace, Option<&Libraries>),
+    (guest, pace): (usize, Pace),
+    beside: &mut dyn FnMut(Interval),
+) -> io::Result<u64> {
     let mark = engine.residency.store().map(|store| (store, store.begin_checkpoint()));
-    let tour = engine
-        .keyspace
-        .begin_tour()
-        .ok_or_else(|| io::Error::other("another checkpoint is being written"))?;
-    let (start, numbers) = beginning(engine, log, guest);
-    let mut copy = Copy::begin(engine, log.begin_checkpoint(start)?, guest, pace);
+    let tour =
+        keyspace.begin_tour().ok_or_else(|| io::Error::other("another checkpoint is being written"))?;
+    let (start, numbers) = beginning(keyspace, log, guest);
+    let mut copy = Copy::begin((engine, keyspace), log.begin_checkpoint(start)?, guest, pace);
     copy.writer.chunk(&ChunkKind::Seed.chunk(&engine.hash_seed.to_bytes()))?;
     copy.writer.chunk(&Databases { has_store: mark.is_some(), numbers }.chunk())?;
-    copy.libraries()?;
-    (0..engine.keyspace.databases()).try_for_each(|number| copy.database(number, &tour, beside))?;
+    match libraries {
+        Some(coming) => copy.libraries(coming)?,
+        None => copy.libraries(&engine.scripts.libraries())?,
+    }
+    (0..keyspace.databases()).try_for_each(|number| copy.database(number, &tour, beside))?;
     drop(tour);
     copy.flush()?;
     if let Some((store, mark)) = mark {
@@ -113,13 +148,14 @@ pub fn write_beside(
 
 /// Where a checkpoint begins, and the databases' constant numbers there. All that was appended before is in the slots: it was appended
 /// under their locks. An exchange of databases is appended before whoever makes it lets others in: none is half done in a batch.
-fn beginning(engine: &Engine, log: &Log, guest: usize) -> (Lsn, Vec<u32>) {
-    let _batch = engine.keyspace.enter(guest);
-    (log.appended(), engine.keyspace.numbers())
+fn beginning(keyspace: &Keyspace, log: &Log, guest: usize) -> (Lsn, Vec<u32>) {
+    let _batch = keyspace.enter(guest);
+    (log.appended(), keyspace.numbers())
 }
 
 struct Copy<'s> {
     engine: &'s Engine,
+    keyspace: &'s Keyspace,
     guest: usize,
     pace: Pace,
     writer: CheckpointWriter,
@@ -160,9 +196,15 @@ impl Stored<'_> {
 }
 
 impl<'s> Copy<'s> {
-    fn begin(engine: &'s Engine, writer: CheckpointWriter, guest: usize, pace: Pace) -> Copy<'s> {
+    fn begin(
+        (engine, keyspace): (&'s Engine, &'s Keyspace),
+        writer: CheckpointWriter,
+        guest: usize,
+        pace: Pace,
+    ) -> Copy<'s> {
         Copy {
             engine,
+            keyspace,
             guest,
             pace,
             writer,
@@ -175,8 +217,8 @@ impl<'s> Copy<'s> {
         }
     }
 
-    fn libraries(&mut self) -> io::Result<()> {
-        for library in self.engine.scripts.libraries().by_name.values() {
+    fn libraries(&mut self, libraries: &Libraries) -> io::Result<()> {
+        for library in libraries.by_name.values() {
             self.writer.chunk(&ChunkKind::Library.chunk(&library.code))?;
         }
         Ok(())
@@ -225,7 +267,7 @@ impl<'s> Copy<'s> {
         let stamp_at = chunk.len();
         chunk.extend_from_slice(&[0; 16]);
         let body_at = chunk.len();
-        let batch = self.engine.keyspace.enter(self.guest);
+        let batch = self.keyspace.enter(self.guest);
         let (engine, stored, lengths) = (self.engine, &mut self.stored, self.lengths);
         let (copied, took) = batch.look_into(database, slot, |view| {
             // Nobody was held up while it waited for the slot.
@@ -284,7 +326,7 @@ impl<'s> Copy<'s> {
     ) -> io::Result<Option<LongParts>> {
         let (mut cursor, mut stamp, mut keys) = (Cursor::default(), None, 0);
         for number in 0.. {
-            let batch = self.engine.keyspace.enter(self.guest);
+            let batch = self.keyspace.enter(self.guest);
             let (lengths, stored, chunk, engine) =
                 (self.lengths, &mut self.stored, &mut self.chunk, self.engine);
             let (is_last, took) = batch.look_into(place.0, place.1, |view| {
@@ -319,7 +361,7 @@ impl<'s> Copy<'s> {
     /// Copies a slot that somebody writes to all the time: it is held until all of it but its long collections is written.
     fn held_parts(&mut self, place: (u32, Slot)) -> io::Result<LongParts> {
         let engine = self.engine;
-        let batch = engine.keyspace.enter(self.guest);
+        let batch = self.keyspace.enter(self.guest);
         let (lengths, stored, chunk, writer) =
             (self.lengths, &mut self.stored, &mut self.chunk, &mut self.writer);
         let (mut cursor, mut keys) = (Cursor::default(), 0);

@@ -140,7 +140,7 @@ impl<'c> Copied<'c> {
             }
             let mut entries = EntryReader::new(body);
             while let Some(entry) = entries.next_entry(&thresholds).ok()? {
-                snapshot::put(engine, &batch, db, entry, now);
+                snapshot::put(&batch, db, entry, now);
                 keys += 1;
             }
             // What cannot be read back cannot be replaced.

@@ -139,7 +139,7 @@ fn is_all_after(known: [Option<UnixMs>; 2], moment: UnixMs) -> bool {
 /// One sentence for the operator that names the file.
 pub fn load(engine: &Engine, path: &Path, now: UnixMs, expired: Expired) -> io::Result<Option<Loaded>> {
     let read = read(engine, path, now, expired, |db, entry| {
-        put(engine, &engine.keyspace.enter(0), db, entry, now);
+        put(&engine.keyspace.enter(0), db, entry, now);
         Ok(())
     })?;
     finish(engine, path, read)
@@ -159,7 +159,7 @@ pub fn load_snapshot(
     let apply = RefCell::new(apply);
     let passed = |db, key: &[u8]| apply.borrow_mut().passed(db, key);
     let read = read_all(engine, path, (now, expired), passed, |db, entry| {
-        put(engine, &engine.keyspace.enter(0), db, entry, now);
+        put(&engine.keyspace.enter(0), db, entry, now);
         Ok(())
     })?;
     let loaded = finish(engine, path, read)?;

@@ -93,7 +93,7 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let (server, origin) = (context.server, origin(context));
-    let is_loading = server.engine.attention().contains(Attention::LOADING);
+    let is_loading = server.engine.attention().intersects(Attention::LOADING | Attention::LOADING_BESIDE);
     if is_loading && pairs.iter().any(|(name, _)| Config::is_kept_while_loading(name)) {
         return Err(LOADING);
     }

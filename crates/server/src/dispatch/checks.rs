@@ -148,6 +148,9 @@ fn check_state(
     } else if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
         return Verdict::Refuse(refusals::NO_REPLICAS);
     }
+    if attention.contains(Attention::LOADING_BESIDE) && flags.contains(Flags::NO_ASYNC_LOADING) {
+        return Verdict::Refuse(LOADING);
+    }
     if !attention.contains(Attention::LOG_FAILED)
         && attention.contains(Attention::LOG_FULL)
         && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
@@ -206,9 +209,10 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
     }
 }
 
-/// Whether clients may not write while a master is followed.
+/// Whether clients may not write while a master is followed. What they wrote while a copy is loaded would be gone behind it.
 fn is_read_only(server: &Server) -> bool {
-    server.engine.config.replica_read_only() || server.shard.is_on()
+    let is_replaced = || server.engine.attention().contains(Attention::LOADING_BESIDE);
+    server.engine.config.replica_read_only() || server.shard.is_on() || is_replaced()
 }
 
 /// Whether what there is may not be shown: it is a master's, whose link is down, and `replica-serve-stale-data` is no.

@@ -38,21 +38,21 @@ impl Spool {
 }
 
 /// What comes of a copy, for whoever reads it through meanwhile.
-pub struct Coming {
+pub struct Arriving {
     from: Receiver<Vec<u8>>,
     piece: Vec<u8>,
     at: usize,
 }
 
-impl Coming {
+impl Arriving {
     /// The two ends: a few pieces wait between them.
-    pub fn channel() -> (SyncSender<Vec<u8>>, Coming) {
+    pub fn channel() -> (SyncSender<Vec<u8>>, Arriving) {
         let (to, from) = sync_channel(PIECES);
-        (to, Coming { from, piece: Vec::new(), at: 0 })
+        (to, Arriving { from, piece: Vec::new(), at: 0 })
     }
 }
 
-impl Read for Coming {
+impl Read for Arriving {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             // Whoever has the other end says nothing more at the end of the copy, or when it gives up.

@@ -4,14 +4,16 @@
 //! that, and every wait has an end (`repl-timeout`).
 
 use super::applying::Applier;
-use super::copy::{Coming, Spool};
+use super::copy::{Arriving, Spool};
 use super::{Wanted, begin_stream_by, handing_over, rewinding, taken};
 use crate::feeding::{self, joining, synced};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
+use config::DisklessLoad;
 use engine::import::rdb;
-use engine::replacement::{self, Checked, Failure};
+use engine::replacement::{self, Beside, Checked, Failure, Loaded};
+use engine::scripts::Libraries;
 use engine::{Attention, durability};
 use net::connect::Outgoing;
 use replication::insync::Moment;
@@ -22,6 +24,7 @@ use replication::link::{
 };
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
@@ -133,6 +136,14 @@ fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
             ),
         )),
     }
+}
+
+/// A copy that takes the place of all that is here.
+enum Coming<'b> {
+    /// It is in its file, and its libraries are these.
+    File(Libraries),
+    /// It is loaded, beside what clients are shown.
+    Loaded(Loaded, &'b Beside<'b>),
 }
 
 /// What a handshake came to.
@@ -396,7 +407,7 @@ impl<'s> Link<'s> {
         let mut spool = Spool::begin(self.server).map_err(about)?;
         let (engine, path) = (&*self.server.engine, spool.path().to_owned());
         let checked = thread::scope(|scope| {
-            let (to, coming) = Coming::channel();
+            let (to, coming) = Arriving::channel();
             let check = scope.spawn(move || replacement::check(engine, &path, coming));
             let received = self.receive(&mut spool, &to);
             drop(to);
@@ -447,6 +458,11 @@ impl<'s> Link<'s> {
         let selected = selected
             .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
         let stream = Stream { selected: Some(selected), ..stream };
+        let beside = self.is_loaded_beside(stream.id).then(|| Beside::begin(&server.engine));
+        let coming = match &beside {
+            None => Coming::File(libraries),
+            Some(beside) => Coming::Loaded(self.load_beside(beside, (spool.path(), libraries))?, beside),
+        };
         let _still = server.following.stand_still();
         self.look()?;
         if server.following.wanted(self.order).is_some_and(|wanted| !wanted.takes_copy) {
@@ -460,8 +476,12 @@ impl<'s> Link<'s> {
             let _ = self.report(Report::Loading);
             Ok(())
         };
-        let replaced =
-            replacement::replace(&server.engine, (spool.path(), libraries), stream, &mut meanwhile);
+        let replaced = match coming {
+            Coming::File(libraries) => {
+                replacement::replace(&server.engine, (spool.path(), libraries), stream, &mut meanwhile)
+            }
+            Coming::Loaded(loaded, beside) => replacement::take_over(beside, loaded, stream),
+        };
         let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
         if server.engine.durability.log().is_none() && is_emptied {
             let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };
@@ -470,6 +490,7 @@ impl<'s> Link<'s> {
         match replaced {
             Ok(()) => {
                 server.feeding.break_off(stream.offset);
+                server.tracking.invalidate_all(&server.net.clients);
                 taken::note_here(server, (stream.offset, until));
                 // What was written beside the former data is gone.
                 server.engine.keyspace.remember_beside(true);
@@ -487,6 +508,26 @@ impl<'s> Link<'s> {
             }
             Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
         }
+    }
+
+    /// Whether what is here is shown until a copy of this stream is loaded (`repl-diskless-load swapdb`): it is of the same history, and there is memory
+    /// for two. What clients have written beside the master, and whose time will be up, would change what is here meanwhile.
+    fn is_loaded_beside(&self, id: ReplicationId) -> bool {
+        let engine = &self.server.engine;
+        engine.config.repl_diskless_load() == DisklessLoad::Swapdb
+            && self.server.stream().id == id
+            && engine.residency.store().is_none()
+            && !self.server.shard.is_on()
+            && engine.keyspace.remembered_beside() == 0
+    }
+
+    fn load_beside(&mut self, beside: &Beside<'_>, copy: (&Path, Libraries)) -> io::Result<Loaded> {
+        let mut meanwhile = || {
+            // That the master is gone shows behind it.
+            let _ = self.report(Report::Loading);
+            self.look()
+        };
+        replacement::load_beside(beside, copy, &mut meanwhile)
     }
 
     fn report(&mut self, report: Report) -> io::Result<()> {

@@ -101,7 +101,7 @@ fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
         let (batch, key) = (&*context.batch, server.engine.keyspace.key(db, &entry.key));
         let is_cold = batch.has_shelf() && batch.find_cold(&key, Purpose::Read).is_some();
         if !is_cold && is_held_whole(batch, &key, now) {
-            snapshot::put(&server.engine, batch, db, entry, now);
+            snapshot::put(batch, db, entry, now);
         }
         Ok(())
     })

@@ -14,7 +14,7 @@ pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     loading(server, page);
     page.lines(&[
-        ("async_loading", &0),
+        ("async_loading", &u8::from(server.engine.attention().contains(Attention::LOADING_BESIDE))),
         ("current_cow_peak", &0),
         ("current_cow_size", &0),
         ("current_cow_size_age", &0),
