@@ -143,7 +143,7 @@ enum Coming<'b> {
     /// It is in its file, and its libraries are these.
     File(Libraries),
     /// It is loaded, beside what clients are shown.
-    Loaded(Loaded, &'b Beside<'b>),
+    Loaded(Box<Loaded>, &'b Beside<'b>),
 }
 
 /// What a handshake came to.
@@ -461,7 +461,9 @@ impl<'s> Link<'s> {
         let beside = self.is_loaded_beside(stream.id).then(|| Beside::begin(&server.engine));
         let coming = match &beside {
             None => Coming::File(libraries),
-            Some(beside) => Coming::Loaded(self.load_beside(beside, (spool.path(), libraries))?, beside),
+            Some(beside) => {
+                Coming::Loaded(Box::new(self.load_beside(beside, (spool.path(), libraries))?), beside)
+            }
         };
         let _still = server.following.stand_still();
         self.look()?;
@@ -480,7 +482,7 @@ impl<'s> Link<'s> {
             Coming::File(libraries) => {
                 replacement::replace(&server.engine, (spool.path(), libraries), stream, &mut meanwhile)
             }
-            Coming::Loaded(loaded, beside) => replacement::take_over(beside, loaded, stream),
+            Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream),
         };
         let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
         if server.engine.durability.log().is_none() && is_emptied {
