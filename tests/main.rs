@@ -4,6 +4,7 @@
 
 mod acl;
 mod answered;
+mod backups;
 mod begins;
 mod bench_runs;
 mod bombs;

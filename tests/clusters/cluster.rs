@@ -82,9 +82,27 @@ impl Cluster {
     }
 
     /// The same, of any kind.
-    pub fn begin_as(kind: Kind, (shards, copies): (usize, usize), directives: &[&str]) -> Cluster {
+    pub fn begin_as(kind: Kind, sizes: (usize, usize), directives: &[&str]) -> Cluster {
+        let cluster = Cluster::begin_servers(kind, sizes, (directives, "no"));
+        cluster.wait_until_whole();
+        cluster
+    }
+
+    /// One whose slots have no owners before a backup is restored.
+    pub fn begin_awaiting(sizes: (usize, usize), directives: &[&str]) -> Cluster {
+        let cluster = Cluster::begin_servers(Kind::Embedded, sizes, (directives, "yes"));
+        cluster.note_places();
+        cluster
+    }
+
+    fn begin_servers(
+        kind: Kind,
+        (shards, copies): (usize, usize),
+        (directives, awaits): (&[&str], &str),
+    ) -> Cluster {
         let (shown, copied) = (shards.to_string(), copies.to_string());
-        let config = ConfigServers::begin(kind, &["--shards", &shown, "--copies", &copied]);
+        let words = ["--shards", &shown, "--copies", &copied, "--await-restore", awaits];
+        let config = ConfigServers::begin(kind, &words);
         let mut cluster = Cluster {
             config,
             nodes: BTreeMap::new(),
@@ -106,7 +124,6 @@ impl Cluster {
             }
             cluster.nodes.insert(id_of(&server), Node { server, links, is_down: false });
         }
-        cluster.wait_until_whole();
         cluster
     }
 

@@ -2,11 +2,16 @@
 //!
 //! What they hold is there before they are this shard's; nobody sees it ([`keyspace::Keyspace::hide`]), and whoever clears slots that are another's leaves it alone.
 //!
+//! A backup that is restored comes in the same way ([`RESTORE`]), as long as no slot is anybody's.
+//!
 //! Thread rule: any thread; the lock is held for a moment, and slots may be locked while it is.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use topology::{SlotRange, Topology};
+
+/// By what a backup that is restored goes in the place of a move.
+pub const RESTORE: u64 = u64::MAX;
 
 /// One attempt of a move that was let in.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct Arrivals {
 pub struct Known {
     all: BTreeMap<u64, Arrival>,
     tokens: u64,
+    /// The highest number of a restore that was heard of.
+    restore: u64,
 }
 
 impl Arrivals {
@@ -45,6 +52,20 @@ impl Known {
         self.tokens += 1;
         self.all.insert(id, Arrival { attempt, slots, token: self.tokens, upheavals });
         self.tokens
+    }
+
+    /// Has nobody bring anything of a backup who began before this restore. False: another one has begun since.
+    pub fn begin_restore(&mut self, number: u64) -> bool {
+        self.all.remove(&RESTORE);
+        let is_latest = number >= self.restore;
+        self.restore = self.restore.max(number);
+        is_latest
+    }
+
+    /// Lets somebody bring all slots in a restore, unless another one has begun since.
+    pub fn let_in_restore(&mut self, number: u64, upheavals: u64) -> Option<u64> {
+        let slots = vec![SlotRange { first: 0, last: wire::SLOTS as u16 - 1 }];
+        (number == self.restore).then(|| self.let_in(RESTORE, 0, slots, upheavals))
     }
 
     /// The slots that who is known by this may bring in a move; None: he may not go on.
@@ -67,7 +88,11 @@ impl Known {
 
     /// Forgets what a topology says is over.
     pub fn follow(&mut self, topology: &Topology) {
+        let is_anybodys = topology.slots.count() != 0;
         self.all.retain(|id, arrival| {
+            if *id == RESTORE {
+                return !is_anybodys;
+            }
             topology.moves.get(id).is_some_and(|one| one.is_under_way() && one.attempt == arrival.attempt)
         });
     }
@@ -77,6 +102,22 @@ impl Known {
 mod tests {
     use super::*;
     use topology::{Move, ShardId, Stage};
+
+    #[test]
+    fn a_backup_is_brought_by_the_latest_restore_as_long_as_no_slot_is_anybodys() {
+        let mut known = Known::default();
+        assert!(known.begin_restore(4));
+        let token = known.let_in_restore(4, 0).expect("it is the latest");
+        let mut topology = Topology::default();
+        known.follow(&topology);
+        assert!(known.slots_of(RESTORE, token, 0).is_some_and(|slots| slots[0].len() == wire::SLOTS));
+        assert!(!known.begin_restore(3) && known.let_in_restore(3, 0).is_none());
+        assert!(known.slots_of(RESTORE, token, 0).is_none());
+        let token = known.let_in_restore(4, 0).expect("it is the latest");
+        topology.slots.set(7, Some(ShardId(0)));
+        known.follow(&topology);
+        assert!(known.slots_of(RESTORE, token, 0).is_none());
+    }
 
     #[test]
     fn who_was_let_in_last_may_bring_the_moves_slots_until_it_is_over() {

@@ -1,5 +1,5 @@
 //! Pauses: until when sessions wait, and with which commands. CLIENT PAUSE orders one, and a failover and the server's end order their
-//! own, which end by themselves only.
+//! own, which end by themselves only. Who takes a backup of a whole cluster holds writes back for a moment, and has to know that nobody has ended that.
 //!
 //! A pause begins while nobody is in the keyspace: what was checked before it has taken effect, and nothing of that kind takes effect
 //! afterwards. (That of the server's end waits for this once it has begun.) Until it ends nothing goes by itself either.
@@ -11,6 +11,7 @@ use engine::{Attention, Engine};
 use keyspace::KeepsAll;
 use net::client::Clients;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use sys::UnixMs;
 
 /// What a pause holds back.
@@ -31,9 +32,11 @@ pub enum Purpose {
     End,
     /// A failover.
     Failover,
+    /// A cut through the shards of a cluster ([`Pause::hold`]).
+    Cut,
 }
 
-const PURPOSES: usize = 3;
+const PURPOSES: usize = 4;
 
 /// What is held back, and until when.
 type Order = Option<(Paused, UnixMs)>;
@@ -42,9 +45,37 @@ type Order = Option<(Paused, UnixMs)>;
 #[derive(Debug, Default)]
 pub struct Pause {
     state: Mutex<[Order; PURPOSES]>,
+    /// The number of the last cut; changed while the state is locked.
+    cuts: AtomicU64,
 }
 
 impl Pause {
+    /// Holds writes back for a cut. Gives the number by which it is known; None: another cut is on.
+    pub fn hold(&self, engine: &Engine, now: UnixMs, until: UnixMs) -> Option<u64> {
+        let mut state = self.state.lock();
+        let order = &mut state[Purpose::Cut as usize];
+        if order.is_some_and(|(_, until)| now < until) {
+            return None;
+        }
+        *order = Some((Paused::Writes, until));
+        show(engine, true);
+        Some(self.cuts.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Whether writes have been held back for this cut without a break since it began.
+    pub fn is_held(&self, cut: u64, now: UnixMs) -> bool {
+        let state = self.state.lock();
+        let is_on = state[Purpose::Cut as usize].is_some_and(|(_, until)| now < until);
+        is_on && self.cuts.load(Ordering::Relaxed) == cut
+    }
+
+    /// Holds nothing back for this cut any more.
+    pub fn release(&self, engine: &Engine, clients: &Clients, cut: u64) {
+        if self.cuts.load(Ordering::Relaxed) == cut {
+            self.end(engine, clients, Purpose::Cut);
+        }
+    }
+
     /// Begins a pause. One that is on already for this purpose is only made stricter or longer, as in Redis.
     pub fn begin(&self, engine: &Engine, purpose: Purpose, what: Paused, now: UnixMs, until: UnixMs) {
         let mut state = self.state.lock();

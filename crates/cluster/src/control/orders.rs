@@ -7,7 +7,7 @@ use super::{Action, Control, Policy, SILENT, Ticket};
 use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use topology::{Server, ServerId, ShardId};
+use topology::{Server, ServerId, ShardId, SlotMap};
 
 /// How long a switch may take.
 const SWITCHING: Duration = Duration::from_secs(10);
@@ -16,6 +16,7 @@ const HANDING_OVER: Duration = Duration::from_secs(3);
 /// How long a stand-in may take for its copy.
 const COPYING: Duration = Duration::from_secs(3600);
 
+const AWAITS_NO_BACKUP: &str = "this cluster awaits no backup: a backup is restored into a new one, whose config servers were begun with `--await-restore yes`";
 const NO_MORE_SHARDS: &str = "there are not so many numbers of shards";
 
 /// What an operator wants.
@@ -33,6 +34,10 @@ pub enum Order {
     Remove(ServerId, Force),
     /// A shard whose members are gone for good is to begin anew with what another server has.
     Lose(Losing),
+    /// Somebody is about to bring a backup.
+    BeginRestore,
+    /// He who began the restore of this number has brought all of it: these are the slots' owners.
+    EndRestore(u64, SlotMap),
 }
 
 /// Whether a shard may be left with fewer copies than it is to have.
@@ -57,6 +62,8 @@ pub enum Setting {
     ReplaceAfter(Duration),
     /// Bytes that a move takes in a second.
     MoveRate(u64),
+    /// Another attempt at restoring a backup.
+    NextRestore,
 }
 
 impl Setting {
@@ -87,6 +94,7 @@ impl Setting {
             Setting::OneShardMore => Policy { shards: (policy.shards + 1).min(ShardId::END.0 - 1), ..policy },
             Setting::ReplaceAfter(replace_after) => Policy { replace_after, ..policy },
             Setting::MoveRate(move_rate) => Policy { move_rate, ..policy },
+            Setting::NextRestore => Policy { restore: policy.restore + 1, ..policy },
         }
     }
 }
@@ -100,6 +108,8 @@ pub enum Done {
     Remove(ServerId),
     /// A spare gets a place, beside a server that is to go, or to be master.
     Place(ServerId, ShardId),
+    /// A backup is restored: by whom, and who has which slots.
+    Restored(u64, SlotMap),
     /// Members that are gone for good go, now that their shard has another master; what is told then.
     Bury(Vec<ServerId>, String),
 }
@@ -146,6 +156,13 @@ impl Orders {
     pub fn put_back(&mut self, ticket: Ticket, done: Done) {
         if let Some(under) = self.0.get_mut(&ticket) {
             under.stage = Stage::Ready(done);
+        }
+    }
+
+    /// Has an order be looked at anew.
+    pub fn reconsider(&mut self, ticket: Ticket) {
+        if let Some(under) = self.0.get_mut(&ticket) {
+            under.stage = Stage::New;
         }
     }
 
@@ -199,7 +216,15 @@ impl Control {
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
-                (Done::Policy(_) | Done::Remove(_) | Done::Place(..), _) => "OK".to_owned(),
+                (Done::Policy(Setting::NextRestore), _) => {
+                    format!(
+                        "restore {}",
+                        self.view.as_ref().and_then(|view| view.policy).map_or(0, |policy| policy.restore)
+                    )
+                }
+                (Done::Policy(_) | Done::Remove(_) | Done::Place(..) | Done::Restored(..), _) => {
+                    "OK".to_owned()
+                }
             };
             self.orders.0.remove(&ticket);
             self.answer(ticket, Ok(told));
@@ -278,6 +303,20 @@ impl Control {
                 None => Next::Wait,
                 Some(policy) if policy.shards >= ShardId::END.0 - 1 => refuse(NO_MORE_SHARDS),
                 Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::OneShardMore))),
+            },
+            (Order::BeginRestore, _) => match view.policy {
+                None => Next::Wait,
+                Some(policy) if policy.restore == 0 => refuse(AWAITS_NO_BACKUP),
+                Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::NextRestore))),
+            },
+            (Order::EndRestore(number, slots), _) => match view.policy {
+                None => Next::Wait,
+                Some(policy) if policy.restore == 0 => refuse(AWAITS_NO_BACKUP),
+                Some(policy) if policy.restore != *number => refuse("another restore has begun since"),
+                Some(_) if !slots.ranges().all(|(_, owner)| view.begun().any(|begun| begun == owner)) => {
+                    refuse("a shard that is to have slots is not there, or has not begun")
+                }
+                Some(_) => Next::Stage(Stage::Ready(Done::Restored(*number, slots.clone()))),
             },
             (Order::Set(name, value), _) => match Setting::read(name, value) {
                 Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),

@@ -1,7 +1,7 @@
 //! What the leader changes next: one transaction of all that is due.
 
 use super::moves::Followed;
-use super::orders::Done;
+use super::orders::{Done, Setting};
 use super::view::{Standing, View, key};
 use super::{Control, IDLE, Joining, Policy, RETRY, SETTLING, Ticket, shard_of};
 use crate::store::{Change, Compare, LeaseId, Outcome, Revision, Write};
@@ -159,12 +159,35 @@ impl Control {
                 continue;
             }
             match &done {
+                // Who is told a number is the only one who is.
+                Done::Policy(Setting::NextRestore)
+                    if draft
+                        .then
+                        .orders
+                        .iter()
+                        .any(|(_, done)| *done == Done::Policy(Setting::NextRestore)) =>
+                {
+                    self.orders.put_back(ticket, done);
+                    continue;
+                }
                 Done::Policy(setting) => {
                     let policy = setting.put_to(draft.after.policy.unwrap_or(self.options.policy));
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
                     draft.after.policy = Some(policy);
                 }
                 Done::Remove(id) => draft.remove_server(*id),
+                Done::Restored(number, slots) => {
+                    let policy = draft.after.policy.filter(|policy| policy.restore == *number);
+                    let Some(policy) = policy.filter(|_| draft.after.slots.count() == 0) else {
+                        self.orders.reconsider(ticket);
+                        continue;
+                    };
+                    let policy = Policy { restore: 0, ..policy };
+                    draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+                    draft.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
+                    (draft.after.policy, draft.after.slots) = (Some(policy), slots.clone());
+                    draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
+                }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));
@@ -328,12 +351,12 @@ pub(super) fn have_lost_slots(view: &View) -> bool {
     view.slots.count() == 0 && (view.last_move > 0 || view.revision_of(key::SLOTS) != Revision::default())
 }
 
-/// Gives slots that nobody has to the shards, once all that are wanted have begun.
+/// Gives slots that nobody has to the shards, once all that are wanted have begun; not where a backup is to be restored, which says who has them.
 fn plan_slots(draft: &mut Draft) {
     let Some(policy) = draft.after.policy else { return };
     let begun: Vec<ShardId> = draft.after.begun().collect();
     let has_all = begun.len() == draft.after.shards.len() && begun.len() >= usize::from(policy.shards);
-    if begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
+    if policy.restore != 0 || begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
         return;
     }
     if have_lost_slots(&draft.after) {

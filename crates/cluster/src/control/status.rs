@@ -51,6 +51,7 @@ impl Control {
                 "shards": policy.shards,
                 "replace_after_ms": u64::try_from(policy.replace_after.as_millis()).unwrap_or(u64::MAX),
                 "move_rate": policy.move_rate,
+                "awaits_restore": policy.restore != 0,
             })),
             "slots_covered": view.slots.count(),
             "serves": self.serves(now),

@@ -139,7 +139,7 @@ struct World {
 }
 
 fn policy(shards: u16) -> Policy {
-    Policy { copies: 2, shards, replace_after: Duration::from_secs(20), move_rate: 0 }
+    Policy { copies: 2, shards, replace_after: Duration::from_secs(20), move_rate: 0, restore: 0 }
 }
 
 impl World {
@@ -717,6 +717,39 @@ fn operators_are_obeyed() {
             order(&mut world, set(name, value), 1).is_some_and(|answer| answer.is_err()),
             "{name} {value}"
         );
+    }
+}
+
+#[test]
+fn slots_wait_for_a_backup_that_the_latest_restore_has_brought() {
+    let mut world = World::new(5, 2, Policy { restore: 1, ..policy(1) });
+    for _ in 0..2 {
+        world.add_server("");
+    }
+    let order = |world: &mut World, order: Order| {
+        let (at, ticket) = world.ask(|ticket| Event::Wants(ticket, order)).expect("somebody leads");
+        world.run_for(Duration::from_secs(2));
+        world.configs[at].answers.get(&ticket).cloned().expect("it is answered")
+    };
+    world.run_for(Duration::from_secs(20));
+    let slots = |world: &World| world.configs[0].control.view().map_or(0, |view| view.slots.count());
+    assert_eq!(slots(&world), 0);
+    // Who begin at the same time are told different numbers.
+    let (at, one) = world.ask(|ticket| Event::Wants(ticket, Order::BeginRestore)).expect("somebody leads");
+    let (_, another) = world.ask(|ticket| Event::Wants(ticket, Order::BeginRestore)).expect("somebody leads");
+    world.run_for(Duration::from_secs(2));
+    let told = |ticket| world.configs[at].answers.get(&ticket).cloned();
+    assert_eq!(
+        (told(one), told(another)),
+        (Some(Ok("restore 2".to_owned())), Some(Ok("restore 3".to_owned())))
+    );
+    let to = |shard| topology::SlotMap::even(&[ShardId(shard)]);
+    assert!(order(&mut world, Order::EndRestore(2, to(0))).is_err_and(|why| why.contains("since")));
+    assert!(order(&mut world, Order::EndRestore(3, to(9))).is_err_and(|why| why.contains("not begun")));
+    assert_eq!(order(&mut world, Order::EndRestore(3, to(0))), Ok("OK".to_owned()));
+    assert_eq!(slots(&world), wire::SLOTS);
+    for late in [Order::EndRestore(3, to(0)), Order::BeginRestore] {
+        assert!(order(&mut world, late).is_err_and(|why| why.contains("awaits no backup")));
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Policy {
     pub replace_after: Duration,
     /// Bytes that a move takes in a second; 0: as many as it can.
     pub move_rate: u64,
+    /// As long as it is not 0 slots are given to nobody, since a backup is to be restored: the number of the last attempt at that, from 1 on.
+    pub restore: u64,
 }
 
 impl Policy {
@@ -92,9 +94,12 @@ impl Policy {
     /// As a line.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let Policy { copies, shards, replace_after, move_rate } = self;
+        let Policy { copies, shards, replace_after, move_rate, restore } = self;
         let replace_after = replace_after.as_millis();
-        format!("policy copies={copies} shards={shards} replace-after={replace_after} move-rate={move_rate}")
+        let restore = if *restore == 0 { String::new() } else { format!(" restore={restore}") };
+        format!(
+            "policy copies={copies} shards={shards} replace-after={replace_after} move-rate={move_rate}{restore}"
+        )
     }
 
     /// From a line; None: it is none. What was written before there were moves says nothing of them.
@@ -104,9 +109,10 @@ impl Policy {
         (words.next() == Some("policy")).then_some(())?;
         let mut read = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok();
         let (copies, shards, replace_after) = (read("copies")?, read("shards")?, read("replace-after")?);
-        let move_rate = read("move-rate").unwrap_or(0);
+        let (move_rate, restore) = (read("move-rate").unwrap_or(0), read("restore").unwrap_or(0));
         Some(Policy {
             move_rate,
+            restore,
             copies: u32::try_from(copies).ok().filter(|copies| *copies > 0)?,
             shards: u16::try_from(shards).ok().filter(|shards| *shards < ShardId::END.0)?,
             replace_after: Duration::from_millis(replace_after),

@@ -56,6 +56,7 @@ A cluster that begins takes these over; later `tarn cluster set` changes them:
   --copies COUNT           servers of each shard (2)
   --shards COUNT           shards that are begun as soon as there are servers for them (1)
   --replace-after SECONDS  how long a server may be away before a spare takes its place (600; 8 or more, or 8000ms)
+  --await-restore yes|no   slots are given to nobody before a backup is restored (no)
   --leader-lease MS        a leading config server that is silent for so long is replaced (3000)
 
 Ask it with redis-cli: CLUSTER STATUS, CLUSTER HELP. SIGTERM ends it.";
@@ -96,7 +97,13 @@ impl Default for Given {
             clients_max: 10_000,
             tls_port: 0,
             tls: tls::Settings::default(),
-            policy: Policy { copies: 2, shards: 1, replace_after: Duration::from_secs(600), move_rate: 0 },
+            policy: Policy {
+                copies: 2,
+                shards: 1,
+                replace_after: Duration::from_secs(600),
+                move_rate: 0,
+                restore: 0,
+            },
             lease: Duration::from_secs(3),
         }
     }
@@ -142,6 +149,13 @@ impl Given {
             "replace-after" => {
                 let read = Policy::read_replace_after(&value);
                 self.policy.replace_after = read.map_err(|why| format!("--{why}"))?;
+            }
+            "await-restore" => {
+                self.policy.restore = match value.as_str() {
+                    "yes" => 1,
+                    "no" => 0,
+                    _ => return Err(format!("--{name} is yes or no, and not '{value}'")),
+                }
             }
             "leader-lease" => self.lease = Duration::from_millis(number(name, &value, 1000)?),
             _ => return self.take_tls(name, value),

@@ -1,6 +1,5 @@
 //! The roles `tarn config` and `tarn cluster`: each reads its words, and ends with 0 if all is well, else with 1 and a sentence on standard error.
 
-mod asking;
 mod config_server;
 mod operator;
 mod progress;

@@ -1,12 +1,14 @@
-//! `tarn cluster`: the operator's tool. All but `up` is one request to a config server; what moves slots shows how that goes.
+//! `tarn cluster`: the operator's tool. `up` runs a cluster; `backup` and `restore` go to servers, too ([`backup`]); all else is one request to a config server, and what moves slots shows how that goes.
 
-use super::asking::{Asking, Entry};
 use super::config_server::address;
 use super::{option, progress, up, value_of};
+use crate::asking::{Asking, Entry};
+use crate::backup::{self, Reach};
 use lexopt::{Arg, Parser};
 use net::tls;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 pub const USAGE: &str = "\
@@ -23,6 +25,7 @@ them; their data stay, and `up` goes on from there. What stands behind -- goes t
   --config-port PORT port of the config server (7900)
   --dir DIR          where all lies (./tarn-cluster)
   --edition NAME     memory, durable or capacity (durable)
+  --restore DIR      a new cluster begins with this backup
 
 Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [--tls --cacert FILE]
 
@@ -41,6 +44,9 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
                                slots go to shards that have less than others (slots); --dry-run: says which would
   moves [--json]               slots that are on their way, and why those that have failed have
   cancel-move ID               a move ends without any change, or one that has failed is forgotten
+  backup DIR [--verify]        what all shards hold at one moment, while clients go on; --verify: looks at one, and asks
+                               no cluster
+  restore DIR                  brings a backup to a new cluster, whose config servers were begun with --await-restore yes
   set NAME VALUE               copies, shards, replace-after (seconds) or move-rate (bytes a second, 0: unlimited)
 
   move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
@@ -48,7 +54,9 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
 
   --config       where config servers are (127.0.0.1:7900)
   --password     what they want to hear
-  --tls          speak TLS with them
+  --server-user, --server-password
+                 what servers want to hear, for backup and restore (the same password, and no name)
+  --tls          speak TLS with them, and with servers
   --cacert       the authorities that their certificates come from, in a file,
   --cacertdir    or in the files of a directory
   --cert, --key  what is shown to them";
@@ -76,6 +84,9 @@ struct Given {
     gone: Option<String>,
     is_dry: bool,
     is_short: bool,
+    is_look: bool,
+    server_user: Option<String>,
+    server_password: Option<String>,
 }
 
 impl Given {
@@ -108,6 +119,9 @@ impl Given {
                 "from" => given.from = value()?,
                 "by" => given.by = value()?,
                 "dry-run" => given.is_dry = true,
+                "verify" => given.is_look = true,
+                "server-user" => given.server_user = value()?,
+                "server-password" => given.server_password = value()?,
                 "no-wait" => given.is_short = true,
                 _ => return Err(format!("there is no option --{name}; see --help")),
             }
@@ -135,11 +149,24 @@ impl Given {
     }
 
     fn asking(&self) -> Result<Asking, String> {
+        Asking::to(&self.places()?, &self.entry)
+    }
+
+    /// How config servers and servers are reached.
+    fn reach(&self) -> Result<Reach, String> {
+        let servers = Entry {
+            user: self.server_user.clone(),
+            password: self.server_password.clone().or_else(|| self.entry.password.clone()),
+            tls: self.entry.tls.clone(),
+        };
+        Ok(Reach { places: self.places()?, config: self.entry.clone(), servers })
+    }
+
+    fn places(&self) -> Result<Vec<(String, u16)>, String> {
         let text = self.config.as_deref().unwrap_or("127.0.0.1");
         let places: Option<Vec<(String, u16)>> =
             text.split(',').map(|place| address(place.trim(), CONFIG_PORT)).collect();
-        let places = places.ok_or_else(|| format!("--config wants HOST:PORT, and not '{text}'"))?;
-        Asking::to(&places, &self.entry)
+        places.ok_or_else(|| format!("--config wants HOST:PORT, and not '{text}'"))
     }
 }
 
@@ -156,6 +183,9 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["topology"] => (vec!["TOPOLOGY", "GET"], ANSWERING),
         ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
+        ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
+        ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
+        ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
             let mut request = vec!["CLUSTER", "SWITCH", shard];
@@ -192,7 +222,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         [] => return Err("what is to be done is missing; see --help".to_owned()),
         [
             "status" | "topology" | "add-shard" | "remove-shard" | "set" | "switch" | "promote"
-            | "remove-server" | "moves" | "cancel-move" | "move-slots" | "rebalance",
+            | "remove-server" | "moves" | "cancel-move" | "move-slots" | "rebalance" | "backup" | "restore",
             ..,
         ] => {
             return Err(format!("'{}' wants other words; see --help", all[0]));

@@ -1,6 +1,6 @@
 //! How moves go, shown until they are over: one line that is written again and again on a terminal, a line for each step elsewhere. Who stops looking stops nothing.
 
-use super::asking::Asking;
+use crate::asking::Asking;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};

@@ -2,15 +2,16 @@
 
 mod children;
 
-use super::asking::{Asking, Entry};
 use super::operator::CONFIG_PORT;
 use super::{option, value_of};
+use crate::asking::{Asking, Entry};
+use crate::backup::{self, Reach};
 use children::{Part, Parts};
 use lexopt::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -74,6 +75,8 @@ struct Given {
     port: Option<u16>,
     config_port: Option<u16>,
     edition: Option<String>,
+    /// The backup with which it begins.
+    restore: Option<PathBuf>,
     directives: Vec<String>,
 }
 
@@ -88,6 +91,7 @@ impl Given {
             port: None,
             config_port: None,
             edition: None,
+            restore: None,
             directives,
         };
         let mut parser = Parser::from_args(words[..end].iter().map(OsString::from));
@@ -101,6 +105,7 @@ impl Given {
             };
             match name.as_str() {
                 "dir" => given.dir = value.into(),
+                "restore" => given.restore = Some(value.into()),
                 "shards" => given.shards = number()?,
                 "copies" => given.copies = number()?,
                 "port" => given.port = number()?,
@@ -200,6 +205,9 @@ pub fn run(words: &[String]) -> Result<(), String> {
     }
     let mut parts = Parts(Vec::new());
     begin(&mut parts, &given, &layout)?;
+    if let Some(backup) = &given.restore {
+        restore(backup, &given, &layout)?;
+    }
     let served = await_service(&mut parts, &layout, &is_enough)?;
     if let Some(table) = served {
         say(table.trim_end());
@@ -233,6 +241,9 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
         (layout.config_port.to_string(), layout.copies.to_string(), layout.shards.to_string());
     let mut config = words(&["config", "--store", &store, "--port", &port, "--copies", &copies]);
     config.extend(words(&["--shards", &shards]));
+    if given.restore.is_some() {
+        config.extend(words(&["--await-restore", "yes"]));
+    }
     if let Some(password) = given.password() {
         config.extend(words(&["--server-password", password]));
     }
@@ -255,6 +266,18 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
         parts.0.push(Part::begin(format!("the server at 127.0.0.1:{port}"), &dir(&port), &server)?);
     }
     Ok(())
+}
+
+/// Brings a backup to a cluster that awaits one, as soon as it can be asked.
+fn restore(backup: &Path, given: &Given, layout: &Layout) -> Result<(), String> {
+    let servers = Entry { password: given.password().map(str::to_owned), ..Entry::default() };
+    let places = vec![("127.0.0.1".to_owned(), layout.config_port)];
+    let reach = Reach { places, config: Entry::default(), servers };
+    let begun = Instant::now();
+    while reach.topology().is_err() && begun.elapsed() < BEGINNING {
+        std::thread::sleep(LOOKING);
+    }
+    backup::restore(&reach, backup)
 }
 
 /// Whether each server of each shard holds everything that was acknowledged.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use topology::{Place, Server, ServerId, ShardId, Topology};
+use topology::{Place, Server, ServerId, ShardId, SlotMap, Topology};
 use wire::{Protocol, Reply, Value};
 
 /// How often a decision is read again when somebody else changes it at the same time.
@@ -404,6 +404,11 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
         ("SWITCH", [shard, to, server]) if upper(to) == "TO" => {
             Order::Switch(ShardId(number(shard)?), Some(id(server)?))
         }
+        ("RESTORE", [step]) if upper(step) == "BEGIN" => Order::BeginRestore,
+        ("RESTORE", [step, restore, slots]) if upper(step) == "END" => {
+            let slots = SlotMap::from_line(text(slots)?).ok_or("ERR that says of no slots who has them")?;
+            Order::EndRestore(number(restore)?, slots)
+        }
         ("PLACE-SERVER", [server, shard]) => Order::Place(id(server)?, ShardId(number(shard)?)),
         ("REMOVE-SERVER", [server]) => Order::Remove(id(server)?, Force::No),
         ("REMOVE-SERVER", [server, force]) if upper(force) == "FORCE" => {
@@ -447,6 +452,10 @@ const HELP: &[&str] = &[
     "    A move ends without any change, or one that has failed is forgotten.",
     "CLUSTER REBALANCE [BY slots|keys|bytes|ops] [DRY-RUN]",
     "    Slots go to the shards that have less than others: the moves.",
+    "CLUSTER RESTORE BEGIN",
+    "    Somebody brings a backup to a cluster that waits for one: `+restore N`. Who has begun before does not go on.",
+    "CLUSTER RESTORE END N SLOTS",
+    "    All of it is there, and slots have these owners.",
     "CLUSTER SET copies|shards|replace-after|move-rate VALUE",
     "    A setting of the cluster.",
     "TOPOLOGY GET",

@@ -145,7 +145,13 @@ impl Config {
                 prefix: PREFIX.to_owned(),
                 own,
                 cluster: "c".repeat(40),
-                policy: Policy { copies: 1, shards: 1, replace_after: Duration::from_secs(60), move_rate: 0 },
+                policy: Policy {
+                    copies: 1,
+                    shards: 1,
+                    replace_after: Duration::from_secs(60),
+                    move_rate: 0,
+                    restore: 0,
+                },
                 lease: Duration::from_secs(3),
             },
         };

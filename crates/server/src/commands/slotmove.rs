@@ -4,6 +4,7 @@
 //! before the slots are this shard's.
 
 use super::{HELP_FLAGS, help, row, settled, unknown_subcommand};
+use crate::arrivals::RESTORE;
 use crate::clustered::View;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
@@ -16,7 +17,7 @@ use engine::apply::Rejection;
 use keyspace::{DbIndex, NO_TIME_IS_UP, Slot};
 use replication::insync::Role;
 use topology::{Move, Stage};
-use wire::{Authenticated, Batch, Limits, Parser, Reply, Request};
+use wire::{Authenticated, Batch, Limits, Parser, Reply, Request, RequestBuf};
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
 const WRITES: Flags = FLAGS.union(Flags::WRITE).union(Flags::DENYOOM);
@@ -47,6 +48,10 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("slotmove|help", 2, HELP_FLAGS, |_, reply| help(reply, "SLOTMOVE", HELP))
         .complexity("O(1)")
         .summary("Lists the subcommands."),
+    sub("slotmove|restore", 3, FLAGS.union(Flags::WRITE), restore)
+        .complexity("O(N), N being the number of keys that an earlier attempt has left")
+        .syntax("restore")
+        .summary("Is what is said by who brings a backup, as long as no slot is anybody's."),
 ];
 
 const HELP: &[&str] = &[
@@ -56,6 +61,8 @@ const HELP: &[&str] = &[
     "    Do these requests, whose keys are of the slots that are brought.",
     "CONFIRM",
     "    Tell whether all that was brought is here, and the slots are known to be about to change hands.",
+    "RESTORE <restore>",
+    "    Bring the slots of a backup to a cluster that waits for one; said by `tarn cluster restore`. Empties all databases.",
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
@@ -101,6 +108,39 @@ fn find(view: &View, id: u64, is_so: impl Fn(&Move) -> bool) -> Result<Move> {
 
 fn number(request: &Request<'_>, at: usize) -> Result<u64> {
     u64::try_from(int(request.arg(at))?).map_err(|_| Error::NotInteger)
+}
+
+/// SLOTMOVE RESTORE restore
+///
+/// What an earlier attempt has left goes. It is nobody's: no slot is.
+fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let number = number(&context.request, 2)?;
+    let (server, keyspace) = (context.server, &context.server.engine.keyspace);
+    let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
+    let standing = server.shard.get().map(|shard| shard.standing()).ok_or(NOT_YET)?;
+    if !view.leads || standing.role != Role::Master {
+        return Err(NOT_YET);
+    }
+    if view.topology.slots.count() != 0 {
+        return Err(refused("slots have owners here: a backup is brought to a new cluster only"));
+    }
+    let mut replay = Replay::new(server, context.worker);
+    // Nobody else may bring something from here on.
+    let is_latest = server.arrivals.lock().begin_restore(number);
+    if !is_latest {
+        return Err(refused("another restore has begun since"));
+    }
+    let flush = RequestBuf::from_args([b"FLUSHALL"]);
+    match replay.apply_within(context.batch, DbIndex(0), NO_TIME_IS_UP, &flush.as_request()) {
+        Ok(_) => {}
+        Err(Rejection::Failed(_, error)) => return Err(error),
+        Err(rejection) => return Err(refused(&rejection.to_string())),
+    }
+    let token = server.arrivals.lock().let_in_restore(number, keyspace.upheavals());
+    let token = token.ok_or_else(|| refused("another restore has begun since"))?;
+    context.session.brings = Some(Box::new(Brings { id: RESTORE, token, done: 0 }));
+    reply.int(i64::try_from(standing.epoch.0).unwrap_or(i64::MAX));
+    Ok(())
 }
 
 /// SLOTMOVE APPLY db requests
@@ -175,7 +215,7 @@ fn confirm(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(brings) = context.session.brings.as_deref() else { return Err(OVER) };
     let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
     let (id, token) = (brings.id, brings.token);
-    let is_known = find(&view, id, |one| one.stage == Stage::Switching).is_ok();
+    let is_known = id == RESTORE || find(&view, id, |one| one.stage == Stage::Switching).is_ok();
     // Whoever empties databases from here on knows that slots switch.
     let is_whole = settled(context, |context| {
         context.batch.begin_era();

@@ -17,7 +17,6 @@ use command::execute::{key_positions, range};
 use command::table::Command;
 use command::{Error, Flags, Keys};
 use engine::Attention;
-use keyspace::Slot;
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
@@ -284,8 +283,8 @@ pub fn publish(server: &Server, topology: Topology) -> bool {
     let Some(part) = server.clustered.get().filter(|part| part.publish(topology)) else { return false };
     let view = part.view();
     if let Some(own) = view.shard() {
-        let owner = |slot: Slot| view.topology.slots.owner(slot.0);
-        server.engine.keyspace.hide(|slot| owner(slot).is_some_and(|owner| owner != own));
+        // What lies in a slot that is nobody's comes of a backup that is restored.
+        server.engine.keyspace.hide(|slot| view.topology.slots.owner(slot.0) != Some(own));
     }
     server.arrivals.lock().follow(&view.topology);
     server.bells.ring_all();

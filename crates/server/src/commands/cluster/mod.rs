@@ -5,6 +5,7 @@
 //!
 //! What a node of a cluster tells is in `telling`; what changes the cluster is not decided by a node, and is in `forward`.
 
+mod cut;
 mod forward;
 mod setslot;
 mod slot_stats;
@@ -84,6 +85,11 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("cluster|countkeysinslot", 3, SHOWS, telling::count_keys)
         .syntax("slot")
         .summary("Counts the keys of a slot."),
+    sub("cluster|cut", 4, SHOWS_ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI), cut::cut)
+        .shows(Shows::Everything)
+        .syntax("<HOLD milliseconds | POSITION cut | RELEASE cut>")
+        .summary("Holds writes back for a moment, for a backup of the whole cluster.")
+        .tips(VARIES),
     sub("cluster|delslots", -3, CHANGES, forward::change_slots)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of slots")

@@ -223,6 +223,8 @@ const LINES: &[&str] = &[
     "    How many nodes report that this one has failed: none, since config servers see for themselves.",
     "COUNTKEYSINSLOT <slot>",
     "    How many keys of the selected database are in the slot.",
+    "CUT HOLD <milliseconds> | CUT POSITION <cut> | CUT RELEASE <cut>",
+    "    Holds writes back for a moment, and tells how far the stream goes; said by `tarn cluster backup`.",
     "GETKEYSINSLOT <slot> <count>",
     "    So many keys of the selected database that are in the slot.",
     "INFO",

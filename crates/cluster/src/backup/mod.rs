@@ -1,0 +1,100 @@
+//! The data of all shards of a cluster as of one moment, in a directory; and from there to a new cluster. `docs/cluster.md` ("Backups") tells what is promised, and why it
+//! holds.
+//!
+//! A shard's file is what its master sends any replica ([`copying`]): an RDB, and behind it the stream up to the moment ([`cut`]). So it is an append-only file as well, which
+//! `tarn check` and `tarn import` read. What there is of it stands in the [`manifest`], which is written when all the rest is there.
+
+mod bringing;
+mod copying;
+mod cut;
+mod manifest;
+mod reading;
+mod restoring;
+mod taking;
+
+use crate::asking::{Asking, Entry};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+use topology::{Server, Topology};
+
+pub use restoring::restore;
+pub use taking::{take, verify};
+
+/// How long an answer may take that needs nobody else.
+const ANSWERING: Duration = Duration::from_secs(10);
+
+/// How a cluster is reached.
+pub struct Reach {
+    /// Where config servers are.
+    pub places: Vec<(String, u16)>,
+    /// What they want to hear.
+    pub config: Entry,
+    /// What servers want to hear.
+    pub servers: Entry,
+}
+
+impl Reach {
+    fn config(&self) -> Result<Asking, String> {
+        Asking::to(&self.places, &self.config)
+    }
+
+    /// The cluster as it is at this moment: the store of decisions is read for it.
+    ///
+    /// # Errors
+    /// Nobody can say it.
+    pub fn topology(&self) -> Result<Topology, String> {
+        let mut asking = self.config()?;
+        asking.say(&[&b"TOPOLOGY"[..], b"FOLLOW", b"0"], ANSWERING)?;
+        let until = Instant::now() + ANSWERING;
+        while Instant::now() < until {
+            let wire::Value::Bulk(text) = asking.receive(ANSWERING)? else { continue };
+            let text = String::from_utf8_lossy(&text).into_owned();
+            if text.is_empty() || text.starts_with("silent") {
+                continue;
+            }
+            return Topology::from_text(&text).ok_or_else(|| {
+                "the config server tells of a cluster in words that this version does not know".to_owned()
+            });
+        }
+        Err("the config server tells nothing of the cluster".to_owned())
+    }
+
+    fn address<'s>(&self, server: &'s Server) -> (&'s str, u16) {
+        let port = if self.servers.tls.is_some() { server.tls_port } else { server.port };
+        (&server.host, port)
+    }
+
+    fn server(&self, server: &Server) -> Result<Asking, String> {
+        Asking::to_server(self.address(server), &self.servers)
+    }
+}
+
+/// Shows how far it is: one line that is written again and again on a terminal, a line for each step elsewhere.
+pub struct Screen {
+    is_terminal: bool,
+    last: String,
+}
+
+impl Screen {
+    pub fn new() -> Screen {
+        Screen { is_terminal: io::stdout().is_terminal(), last: String::new() }
+    }
+
+    /// A closed pipe has read enough.
+    pub fn show(&mut self, line: &str, step: &str) {
+        let mut out = io::stdout();
+        if self.is_terminal {
+            let _ = write!(out, "\r\x1b[K{line}");
+            let _ = out.flush();
+        } else if step != self.last {
+            let _ = writeln!(out, "{line}");
+        }
+        step.clone_into(&mut self.last);
+    }
+
+    /// Says something that stays.
+    pub fn say(&mut self, line: &str) {
+        let before = if self.is_terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(io::stdout(), "{before}{line}");
+    }
+}

@@ -1,0 +1,113 @@
+//! `tarn cluster restore`: brings a backup to a cluster whose slots have no owners yet, all shards at once; then gives the slots owners, by one change. Before that nobody sees
+//! anything of it, and it can be begun again.
+
+use super::manifest::{Manifest, ShardFile};
+use super::{ANSWERING, Reach, Screen, bringing, taking};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use topology::{Server, ShardId, SlotMap, Topology};
+
+/// How often it looks how far it is.
+const LOOKING: Duration = Duration::from_millis(100);
+/// How long it may take until there are as many shards as the backup has.
+const BEGINNING: Duration = Duration::from_secs(60);
+
+/// Brings a backup to a new cluster.
+///
+/// # Errors
+/// One sentence. The cluster has nothing then, unless the sentence says otherwise.
+pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
+    let manifest = taking::verify(dir)?;
+    let mut screen = Screen::new();
+    let restore = begin(reach)?;
+    let targets = wait_for_shards(reach, &manifest, &mut screen)?;
+    bring_all(reach, dir, &targets, restore, &mut screen)?;
+    let mut slots = SlotMap::default();
+    for (one, to, _) in &targets {
+        one.slots.iter().flat_map(|range| range.slots()).for_each(|slot| slots.set(slot, Some(*to)));
+    }
+    end(reach, restore, &slots)?;
+    screen.say(&format!("{} shards have what the backup holds, and the slots that they had", targets.len()));
+    Ok(())
+}
+
+/// From here on whoever began before does not go on.
+fn begin(reach: &Reach) -> Result<u64, String> {
+    let answer = reach.config()?.text(&["CLUSTER", "RESTORE", "BEGIN"], 2 * ANSWERING)?;
+    let number = answer.strip_prefix("restore ").and_then(|number| number.parse().ok());
+    number.ok_or_else(|| format!("the config server answers '{answer}'"))
+}
+
+fn end(reach: &Reach, restore: u64, slots: &SlotMap) -> Result<(), String> {
+    let words = ["CLUSTER", "RESTORE", "END", &restore.to_string(), &slots.to_line()];
+    match reach.config()?.text(&words, 2 * ANSWERING) {
+        Ok(_) => Ok(()),
+        // It may have been done, and the answer lost.
+        Err(_) if reach.topology().is_ok_and(|now| now.slots == *slots) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+/// The file of a shard, the shard that gets it, and that one's master.
+type Target = (ShardFile, ShardId, Server);
+
+fn wait_for_shards(reach: &Reach, manifest: &Manifest, screen: &mut Screen) -> Result<Vec<Target>, String> {
+    let began = Instant::now();
+    loop {
+        let topology = reach.topology()?;
+        let masters: Vec<(ShardId, &Server)> = begun(&topology).collect();
+        let (there, wanted) = (masters.len(), manifest.shards.len());
+        if there >= wanted {
+            let targets = manifest.shards.iter().zip(masters);
+            return Ok(targets.map(|(one, (to, master))| (one.clone(), to, master.clone())).collect());
+        }
+        let line = format!("{there} of {wanted} shards that the backup has have begun");
+        if began.elapsed() >= BEGINNING {
+            return Err(format!(
+                "{line}: begin as many (`tarn cluster set shards {wanted}`, and servers for them)"
+            ));
+        }
+        screen.show(&line, &line);
+        thread::sleep(LOOKING);
+    }
+}
+
+fn begun(topology: &Topology) -> impl Iterator<Item = (ShardId, &Server)> {
+    topology.shards.keys().filter_map(|shard| Some((*shard, topology.master_of(*shard)?)))
+}
+
+fn bring_all(
+    reach: &Reach,
+    dir: &Path,
+    targets: &[Target],
+    restore: u64,
+    screen: &mut Screen,
+) -> Result<(), String> {
+    let (done, of) = (AtomicU64::new(0), targets.iter().map(|(one, ..)| one.bytes).sum::<u64>());
+    let failed = Mutex::new(None);
+    thread::scope(|scope| {
+        let threads: Vec<_> = targets
+            .iter()
+            .map(|(one, to, master)| {
+                let (done, failed) = (&done, &failed);
+                scope.spawn(move || {
+                    let brought = bringing::bring(reach, (&dir.join(&one.file), one), master, restore, done);
+                    if let Err(why) = brought {
+                        let sentence =
+                            format!("shard {to}: {why}; nothing is restored, and it can be begun again");
+                        failed.lock().get_or_insert(sentence);
+                    }
+                })
+            })
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            let shown = done.load(Ordering::Relaxed) >> 20;
+            screen.show(&format!("{shown} of {} MiB are brought", of >> 20), "brought");
+            thread::sleep(LOOKING);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}

@@ -1,0 +1,246 @@
+//! `tarn cluster backup`: copies of all shards, which go on beside clients for as long as they take; then one moment for all of them; then the manifest.
+
+use super::copying::{self, Copy, Phase};
+use super::cut::{self, Cut};
+use super::manifest::{Manifest, NAME, ShardFile};
+use super::reading::{self, Looking};
+use super::{Reach, Screen};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use sys::file::Fs;
+use topology::{ShardId, SlotRange};
+
+/// How often it looks how far the copies are.
+const LOOKING: Duration = Duration::from_millis(50);
+/// How often a moment is looked for.
+const TRYING: Duration = Duration::from_millis(500);
+/// How long there may be none.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Takes a backup into a directory.
+///
+/// # Errors
+/// One sentence. There is no manifest then.
+pub fn take(reach: &Reach, dir: &Path) -> Result<(), String> {
+    let mut screen = Screen::new();
+    let topology = reach.topology()?;
+    let shards: BTreeSet<ShardId> = topology.slots.ranges().map(|(_, owner)| owner).collect();
+    let shards: Vec<ShardId> = shards.into_iter().collect();
+    if shards.is_empty() {
+        return Err("no shard of this cluster has slots: there is nothing to be copied".to_owned());
+    }
+    make_room(dir)?;
+    let copies: Vec<Mutex<Copy>> = shards.iter().map(|shard| Mutex::new(Copy::new(*shard))).collect();
+    let is_over = AtomicBool::new(false);
+    let cut = thread::scope(|scope| {
+        for copy in &copies {
+            let path = path(dir, copy.lock().shard);
+            let is_over = &is_over;
+            scope.spawn(move || copying::run(reach, copy, &path, is_over));
+        }
+        let cut = attend(reach, &shards, &copies, &mut screen);
+        is_over.store(true, Ordering::Relaxed);
+        cut
+    })?;
+    let manifest = describe(dir, &cut, &copies, &mut screen)?;
+    manifest.write(dir)?;
+    screen.say(&told(&manifest, dir));
+    Ok(())
+}
+
+fn file_name(shard: ShardId) -> String {
+    format!("shard-{shard}.aof")
+}
+
+fn path(dir: &Path, shard: ShardId) -> PathBuf {
+    dir.join(file_name(shard))
+}
+
+/// A directory that is empty, or has what an attempt has left that was ended.
+fn make_room(dir: &Path) -> Result<(), String> {
+    let shown = dir.display();
+    Fs::Real.create_dir_all(dir).map_err(|error| format!("{shown} cannot be made: {error}"))?;
+    let names = Fs::Real.list(dir).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    for name in names {
+        let name = name.to_string_lossy();
+        if name == NAME {
+            return Err(format!("{shown} holds a backup already: take another directory"));
+        }
+        let is_ours = [(NAME, ".tmp"), ("shard-", ".aof")]
+            .iter()
+            .any(|(begin, end)| name.starts_with(begin) && name.ends_with(end));
+        if !is_ours {
+            return Err(format!(
+                "{shown} holds {name}, which is no part of a backup: take another directory"
+            ));
+        }
+        Fs::Real
+            .remove(&dir.join(&*name))
+            .map_err(|error| format!("{shown}/{name} cannot be removed: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Waits for the copies, finds a moment when all of them have come so far, and has them end there.
+fn attend(
+    reach: &Reach,
+    shards: &[ShardId],
+    copies: &[Mutex<Copy>],
+    screen: &mut Screen,
+) -> Result<Cut, String> {
+    let (mut made, mut waits_since, mut tried, mut told) = (None, None, None::<Instant>, String::new());
+    loop {
+        let phases = look(copies, screen)?;
+        if phases.iter().all(|phase| matches!(phase, Phase::Whole(..)))
+            && let Some(cut) = made.take()
+        {
+            return Ok(cut);
+        }
+        let follow = phases.iter().all(|phase| matches!(phase, Phase::Following(_)));
+        // One that was begun anew has lost the moment.
+        let has_lost = made.is_some() && copies.iter().any(|copy| copy.lock().cut.is_none());
+        if has_lost && phases.iter().any(|phase| matches!(phase, Phase::Whole(..))) {
+            return Err(
+                "a shard's copy broke off behind the moment that all have in common: begin again".to_owned()
+            );
+        }
+        if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= TRYING) {
+            tried = Some(Instant::now());
+            let since = *waits_since.get_or_insert_with(Instant::now);
+            copies.iter().for_each(|copy| copy.lock().is_held = true);
+            match cut::make(reach, shards).and_then(|cut| has_come(&cut, copies).map(|()| cut)) {
+                Ok(cut) => {
+                    for copy in copies {
+                        let mut copy = copy.lock();
+                        copy.cut = cut.positions.get(&copy.shard).map(|position| position.offset);
+                    }
+                    made = Some(cut);
+                }
+                Err(why) if since.elapsed() >= PATIENCE => {
+                    return Err(format!("no moment is found that all shards have in common: {why}"));
+                }
+                Err(why) if why != told => {
+                    screen.say(&format!("there is no common moment yet: {why}"));
+                    told = why;
+                }
+                Err(_) => {}
+            }
+            copies.iter().for_each(|copy| copy.lock().is_held = false);
+        }
+        thread::sleep(LOOKING);
+    }
+}
+
+/// Whether the copies are of the streams in which the moment is, and began before it.
+fn has_come(cut: &Cut, copies: &[Mutex<Copy>]) -> Result<(), String> {
+    for copy in copies {
+        let copy = copy.lock();
+        let Phase::Following(following) = &copy.phase else {
+            return Err(format!("the copy of shard {} has just been begun anew", copy.shard));
+        };
+        let position = cut.positions.get(&copy.shard);
+        let fits = position.is_some_and(|one| one.stream == following.stream && one.offset >= following.from);
+        if !fits {
+            return Err(format!(
+                "shard {} has another master, and is copied from the one before",
+                copy.shard
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn look(copies: &[Mutex<Copy>], screen: &mut Screen) -> Result<Vec<Phase>, String> {
+    let mut phases = Vec::new();
+    let (mut line, mut step) = (Vec::new(), Vec::new());
+    for copy in copies {
+        let mut copy = copy.lock();
+        if let Some(trouble) = copy.trouble.take() {
+            screen.say(&trouble);
+        }
+        let word = match &copy.phase {
+            Phase::Copying => "copies",
+            Phase::Following(_) => "follows",
+            Phase::Whole(..) => "is whole",
+            Phase::Failed(why) => return Err(why.clone()),
+        };
+        line.push(format!("shard {} {word}, {} MiB", copy.shard, copy.bytes >> 20));
+        step.push(format!("{} {word}", copy.shard));
+        phases.push(copy.phase.clone());
+    }
+    screen.show(&line.join("; "), &step.join(" "));
+    Ok(phases)
+}
+
+fn describe(dir: &Path, cut: &Cut, copies: &[Mutex<Copy>], screen: &mut Screen) -> Result<Manifest, String> {
+    let taken = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut shards = Vec::new();
+    for copy in copies {
+        let copy = copy.lock();
+        let (Phase::Whole(following, _), Some(position)) = (&copy.phase, cut.positions.get(&copy.shard))
+        else {
+            return Err(format!("the copy of shard {} is not whole", copy.shard));
+        };
+        screen.show(&format!("shard {} is looked at once more", copy.shard), &format!("look {}", copy.shard));
+        let path = path(dir, copy.shard);
+        let (from, until) = (following.from, position.offset);
+        let keys = reading::read(&path, (from, until), &mut Looking::default())?;
+        let (bytes, sha256) = reading::sum(&path, &mut |_| ())?;
+        let slots: Vec<SlotRange> = cut.topology.slots.ranges_of(copy.shard).collect();
+        let master = cut.topology.master_of(copy.shard);
+        shards.push(ShardFile {
+            shard: copy.shard,
+            slots,
+            file: file_name(copy.shard),
+            bytes,
+            sha256,
+            stream: following.stream.clone(),
+            from,
+            until,
+            epoch: position.epoch,
+            keys,
+            edition: master.map_or_else(String::new, |server| server.edition.name().to_owned()),
+        });
+    }
+    Ok(Manifest {
+        cluster: cut.topology.cluster.clone(),
+        revision: cut.topology.revision,
+        taken_ms: u64::try_from(taken.as_millis()).unwrap_or(u64::MAX),
+        shards,
+    })
+}
+
+fn told(manifest: &Manifest, dir: &Path) -> String {
+    let (keys, bytes) =
+        manifest.shards.iter().fold((0, 0), |(keys, bytes), one| (keys + one.keys, bytes + one.bytes));
+    format!(
+        "{} holds {} shards of cluster {} as of one moment: {keys} keys and what was written to them while they were copied, {bytes} bytes",
+        dir.display(),
+        manifest.shards.len(),
+        manifest.cluster
+    )
+}
+
+/// Looks at all of a backup, and changes nothing.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify(dir: &Path) -> Result<Manifest, String> {
+    let manifest = Manifest::read(dir)?;
+    let mut screen = Screen::new();
+    for one in &manifest.shards {
+        let (path, mut done) = (dir.join(&one.file), 0);
+        reading::compare(&path, one, |bytes| {
+            done += bytes;
+            let (shown, of) = (done >> 20, one.bytes >> 20);
+            screen.show(&format!("{}: {shown} of {of} MiB are looked at", one.file), &one.file);
+        })?;
+        reading::read(&path, (one.from, one.until), &mut Looking::default())?;
+    }
+    screen.say(&format!("{}: all is as it was written", told(&manifest, dir)));
+    Ok(manifest)
+}

@@ -1,0 +1,397 @@
+//! Backups of whole clusters: `tarn cluster backup` while clients write, and `tarn cluster restore` into another cluster.
+//!
+//! What is held: whoever writes to one shard after another was acknowledged by another never finds the second write in a backup without the first; nothing acknowledged before a
+//! backup began is missing, and nothing is there that was never written.
+//!
+//!     TARN_STEPS=20 TARN_SEED=$RANDOM ./test --test tests -- --nocapture backups::
+
+use crate::clusters::cluster::{Cluster, wait_until};
+use crate::clusters::guided::Guided;
+use crate::clusters::rounds::tags_of_each;
+use crate::imports::{complaint, run};
+use crate::operators::text;
+use crate::tarn_path;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+use sys::Prng;
+use testkit::ask::{call, ok};
+use testkit::{Budget, Client};
+use topology::ShardId;
+use wire::Value;
+
+/// Shards of a cluster here.
+const SHARDS: usize = 3;
+/// Clients that write from shard to shard.
+const CLIENTS: usize = 4;
+
+/// A directory for backups, of which each has a name.
+struct Backups(tempfile::TempDir);
+
+impl Backups {
+    fn new() -> Backups {
+        Backups(tempfile::tempdir().expect("there is room"))
+    }
+
+    fn dir(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn take(cluster: &Cluster, dir: &Path) {
+    let output = run("cluster", &["backup", text(dir), "--config", &cluster.place()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn spawn(cluster: &Cluster, what: &str, dir: &Path) -> Child {
+    let words = ["cluster", what, text(dir), "--config", &cluster.place()];
+    Command::new(tarn_path())
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
+/// A new cluster with what a backup holds.
+fn restored(dir: &Path, copies: usize, edition: &str) -> Cluster {
+    let cluster = Cluster::begin_awaiting((SHARDS, copies), &["--edition", edition]);
+    restore(&cluster, dir);
+    cluster
+}
+
+fn restore(cluster: &Cluster, dir: &Path) {
+    let output = run("cluster", &["restore", text(dir), "--config", &cluster.place()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    cluster.wait_until_whole();
+}
+
+/// The keys of a client: one in each shard, in the order in which it writes them.
+fn keys(tags: &[String], client: usize) -> Vec<String> {
+    (0..SHARDS).map(|at| format!("{{{}}}:{client}", tags[(at + client) % SHARDS])).collect()
+}
+
+/// Clients that write 1, 2, 3 ... to one shard after another: each number to the next shard only when the one before has acknowledged it.
+struct Writers {
+    is_over: AtomicBool,
+    /// What the last shard has acknowledged, of each client.
+    acknowledged: Vec<AtomicU64>,
+    /// What was asked of the first.
+    asked: Vec<AtomicU64>,
+}
+
+impl Writers {
+    fn new() -> Writers {
+        let zeros = || (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+        Writers { is_over: AtomicBool::new(false), acknowledged: zeros(), asked: zeros() }
+    }
+
+    fn write(&self, mut guided: Guided, client: usize, tags: &[String]) {
+        let keys = keys(tags, client);
+        let mut number = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            number += 1;
+            self.asked[client].store(number, Ordering::SeqCst);
+            for key in &keys {
+                let value = number.to_string();
+                assert_eq!(guided.call(key, &["SET", key, &value]).expect("it is answered"), ok());
+            }
+            self.acknowledged[client].store(number, Ordering::SeqCst);
+        }
+    }
+
+    fn seen(of: &[AtomicU64]) -> Vec<u64> {
+        of.iter().map(|one| one.load(Ordering::SeqCst)).collect()
+    }
+
+    /// Runs something while they write; they have begun then.
+    fn during<T>(&self, cluster: &mut Cluster, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        let tags = tags_of_each(1, &cluster.topology_before());
+        self.is_over.store(false, Ordering::Relaxed);
+        let guided: Vec<Guided> = (0..CLIENTS).map(|_| Guided::new(cluster)).collect();
+        thread::scope(|scope| {
+            for (client, guided) in guided.into_iter().enumerate() {
+                let tags = &tags;
+                scope.spawn(move || self.write(guided, client, tags));
+            }
+            let begin = Writers::seen(&self.acknowledged);
+            wait_until("all write", || {
+                Writers::seen(&self.acknowledged).iter().zip(&begin).all(|(now, then)| now > then)
+            });
+            // They end, whatever comes of it.
+            let ending = Ending(&self.is_over);
+            let done = work(cluster);
+            drop(ending);
+            done
+        })
+    }
+}
+
+struct Ending<'e>(&'e AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a cluster has of each client, in the order in which that writes.
+fn values(cluster: &Cluster, tags: &[String]) -> Vec<Vec<u64>> {
+    let mut guided = Guided::new(cluster);
+    let mut value = |key: &String| match guided.call(key, &["GET", key]).expect("it is answered") {
+        Value::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("it is a number"),
+        _ => 0,
+    };
+    (0..CLIENTS).map(|client| keys(tags, client).iter().map(&mut value).collect()).collect()
+}
+
+/// Whether what is there is of one moment: a number that a shard has, the one before has, too, and at most the next one.
+fn is_of_one_moment(of: &[u64]) -> bool {
+    of.windows(2).all(|pair| pair[0] >= pair[1]) && of[0] - of[SHARDS - 1] <= 1
+}
+
+/// Whether each is of one moment, which lies between these.
+fn check(found: &[Vec<u64>], (before, after): (&[u64], &[u64])) {
+    for (client, found) in found.iter().enumerate() {
+        assert!(is_of_one_moment(found), "client {client}: {found:?}");
+        let (least, most) = (before[client], after[client]);
+        assert!(found[SHARDS - 1] >= least && found[0] <= most, "client {client}: {least} {found:?} {most}");
+    }
+}
+
+/// Data of all kinds, in two databases.
+fn fill(cluster: &Cluster, tags: &[String]) -> Vec<(&'static str, String)> {
+    let mut ledger = Vec::new();
+    for (at, tag) in tags.iter().enumerate() {
+        let mut client = master(cluster, tag);
+        for db in ["0", "1"] {
+            call(&mut client, &["SELECT", db]);
+            let mut make = |name: &str, words: &[&str]| {
+                let key = format!("{{{tag}}}{name}");
+                let words: Vec<&str> =
+                    [words[0], key.as_str()].into_iter().chain(words[1..].iter().copied()).collect();
+                let answer = call(&mut client, &words);
+                assert!(!matches!(answer, Value::Error(_)), "{words:?}: {answer:?}");
+                ledger.push((db, key));
+            };
+            make("string", &["SET", &"x".repeat(1000 * (at + 1))]);
+            make("number", &["SET", "77"]);
+            make("list", &["RPUSH", "a", "b", "c"]);
+            make("set", &["SADD", "a", "b", "1"]);
+            make("zset", &["ZADD", "1.5", "a", "-0", "b"]);
+            make("stream", &["XADD", "7-7", "a", "b"]);
+            make("lives", &["SET", "x", "PXAT", "99999999999999"]);
+            make("fields", &["HSET", "a", "1", "b", "2"]);
+            make("fields", &["HPEXPIREAT", "30000000000000", "FIELDS", "1", "a"]);
+            let members: Vec<String> = (0..30_000).map(|number| format!("member-{number}")).collect();
+            let words: Vec<&str> = ["SADD"].into_iter().chain(members.iter().map(String::as_str)).collect();
+            make("large", &words);
+        }
+        let code = "#!lua name=lib\nredis.register_function('seven', function() return 7 end)";
+        call(&mut client, &["FUNCTION", "LOAD", "REPLACE", code]);
+    }
+    ledger
+}
+
+fn master(cluster: &Cluster, tag: &str) -> Client {
+    let topology = cluster.topology().expect("it is there");
+    let owner = topology.slots.owner(wire::key_slot(tag.as_bytes())).expect("it has one");
+    cluster.connect_loaded(topology.master_of(owner).expect("there is one").id)
+}
+
+/// What each key of the ledger is.
+fn shown(cluster: &Cluster, ledger: &[(&str, String)]) -> Vec<Value> {
+    let one = |(db, key): &(&str, String)| {
+        let tag = key.trim_start_matches('{').split('}').next().expect("it has one");
+        let mut client = master(cluster, tag);
+        call(&mut client, &["SELECT", db]);
+        // What is in no order of its own lies in each server's.
+        let words: &[&[&str]] = match key.rsplit('}').next() {
+            Some("large") => &[&["SCARD"], &["SMISMEMBER", "member-0", "member-29999"]],
+            Some("fields") => &[&["HMGET", "a", "b"], &["HPEXPIRETIME", "FIELDS", "2", "a", "b"]],
+            _ => &[&["DUMP"], &["PEXPIRETIME"]],
+        };
+        let mut ask = |words: &&[&str]| {
+            let words: Vec<&str> = [words[0], key].into_iter().chain(words[1..].iter().copied()).collect();
+            call(&mut client, &words)
+        };
+        Value::Array(words.iter().map(&mut ask).collect())
+    };
+    ledger.iter().map(one).collect()
+}
+
+/// Another cluster has what the ledger names.
+fn compare(cluster: &Cluster, other: &Cluster, ledger: &[(&str, String)]) {
+    let (one, another) = (shown(cluster, ledger), shown(other, ledger));
+    for ((name, expected), found) in ledger.iter().zip(one).zip(another) {
+        assert_eq!(found, expected, "{name:?}");
+    }
+}
+
+#[test]
+fn a_backup_is_of_one_moment_of_all_shards() {
+    let backups = Backups::new();
+    let mut cluster = Cluster::begin(SHARDS, 1, &["--edition", "durable"]);
+    let tags = tags_of_each(1, &cluster.topology_before());
+    let ledger = fill(&cluster, &tags);
+    let writers = Writers::new();
+    let bounds: Vec<_> = writers.during(&mut cluster, |cluster| {
+        let one = |name: &str| {
+            let before = Writers::seen(&writers.acknowledged);
+            take(cluster, &backups.dir(name));
+            (before, Writers::seen(&writers.asked))
+        };
+        ["a", "b", "c"].map(one).into()
+    });
+    let clusters = [("a", 2, "memory"), ("c", 1, "capacity")]
+        .map(|(name, copies, edition)| restored(&backups.dir(name), copies, edition));
+    for (other, at) in clusters.iter().zip([0, 2]) {
+        check(&values(other, &tags), (&bounds[at].0, &bounds[at].1));
+        compare(&cluster, other, &ledger);
+        for tag in &tags {
+            assert_eq!(call(&mut master(other, tag), &["FCALL", "seven", "0"]), Value::Int(7));
+        }
+    }
+    // The shards of two backups are of no one moment, and that is seen.
+    let [early, late] = clusters.map(|other| values(&other, &tags));
+    let mixed: Vec<u64> = early[0]
+        .iter()
+        .zip(&late[0])
+        .enumerate()
+        .map(|(at, (one, other))| if at == 0 { *one } else { *other })
+        .collect();
+    assert!(!is_of_one_moment(&mixed), "{mixed:?}");
+}
+
+#[test]
+fn backups_outlive_kills_of_the_tool_and_of_masters() {
+    let budget = Budget::from_env(1, 3);
+    let backups = Backups::new();
+    let mut cluster = Cluster::begin(SHARDS, 2, &["--edition", "durable"]);
+    let tags = tags_of_each(1, &cluster.topology_before());
+    let ledger = fill(&cluster, &tags);
+    let (writers, mut prng, mut step) = (Writers::new(), Prng::from_seed(budget.seed), 0);
+    while budget.allows(step) {
+        let dir = backups.dir(&step.to_string());
+        let bounds = writers.during(&mut cluster, |cluster| {
+            // The tool is killed at some moment, and begun again in the same directory.
+            let mut tool = spawn(cluster, "backup", &dir);
+            thread::sleep(Duration::from_millis(prng.below(700)));
+            tool.kill().expect("it can be");
+            tool.wait().expect("it was killed");
+            if dir.join("manifest.json").exists() {
+                fs::remove_dir_all(&dir).expect("it is there");
+            }
+            // A shard's master is killed while it runs.
+            let before = Writers::seen(&writers.acknowledged);
+            let mut tool = spawn(cluster, "backup", &dir);
+            thread::sleep(Duration::from_millis(prng.below(700)));
+            let shard = ShardId(u16::try_from(prng.below(SHARDS as u64)).expect("there are few"));
+            let topology = cluster.topology().expect("it is there");
+            let victim = topology.master_of(shard).expect("there is one").id;
+            cluster.kill(victim);
+            let status = tool.wait().expect("it ends");
+            assert!(status.success(), "step {step}");
+            let bounds = (before, Writers::seen(&writers.asked));
+            cluster.restart(victim);
+            cluster.wait_until_whole();
+            bounds
+        });
+        let other = restored(&dir, 1, "memory");
+        check(&values(&other, &tags), (&bounds.0, &bounds.1));
+        compare(&cluster, &other, &ledger);
+        step += 1;
+    }
+}
+
+#[test]
+fn a_restore_can_be_begun_again_wherever_it_ended() {
+    let budget = Budget::from_env(1, 2);
+    let backups = Backups::new();
+    let dir = backups.dir("a");
+    let cluster = Cluster::begin(SHARDS, 1, &["--edition", "memory"]);
+    let tags = tags_of_each(1, &cluster.topology_before());
+    let ledger = fill(&cluster, &tags);
+    take(&cluster, &dir);
+    let (mut prng, mut step) = (Prng::from_seed(budget.seed), 0);
+    while budget.allows(step) {
+        let mut other = Cluster::begin_awaiting((SHARDS, 2), &["--edition", "durable"]);
+        wait_until("all shards have begun", || {
+            other.topology().is_some_and(|topology| {
+                topology.shards.len() == SHARDS
+                    && topology.shards.values().all(|shard| shard.members.len() == 2)
+            })
+        });
+        let mut tool = spawn(&other, "restore", &dir);
+        thread::sleep(Duration::from_millis(prng.below(600)));
+        tool.kill().expect("it can be");
+        tool.wait().expect("it was killed");
+        if other.topology().expect("it is there").slots.count() == 0 {
+            // Then a master is killed meanwhile.
+            let mut tool = spawn(&other, "restore", &dir);
+            thread::sleep(Duration::from_millis(prng.below(600)));
+            let topology = other.topology().expect("it is there");
+            let victim = topology.master_of(ShardId(0)).expect("there is one").id;
+            other.kill(victim);
+            tool.wait().expect("it ends");
+            other.restart(victim);
+            wait_until("it is restored", || {
+                let is_done = other.topology().expect("it is there").slots.count() != 0;
+                is_done
+                    || run("cluster", &["restore", text(&dir), "--config", &other.place()]).status.success()
+            });
+        }
+        other.wait_until_whole();
+        compare(&cluster, &other, &ledger);
+        step += 1;
+    }
+}
+
+#[test]
+fn what_is_no_backup_and_where_none_goes_is_refused_in_a_sentence() {
+    let backups = Backups::new();
+    let dir = backups.dir("a");
+    let cluster = Cluster::begin(1, 1, &["--edition", "memory"]);
+    assert_eq!(call(&mut master(&cluster, "k"), &["SET", "k", "v"]), ok());
+    let place = cluster.place();
+    take(&cluster, &dir);
+    let says = |words: &[&str], what: &str| {
+        let said = complaint("cluster", words);
+        assert!(said.contains(what), "{said}");
+    };
+    says(&["backup", text(&dir), "--config", &place], "holds a backup already");
+    says(&["restore", text(&dir), "--config", &place], "awaits no backup");
+    says(&["backup", text(&backups.dir("b")), "--config", "127.0.0.1:1"], "is not reached");
+    says(&["backup", text(&backups.dir("b")), "--verify"], "a backup is whole when it has one");
+    let full = backups.dir("full");
+    fs::create_dir(&full).expect("there is room");
+    fs::write(full.join("else"), "else").expect("there is room");
+    says(&["backup", text(&full), "--config", &place], "which is no part of a backup");
+    let (manifest, file) = (dir.join("manifest.json"), dir.join("shard-0.aof"));
+    let (whole, bytes) =
+        (fs::read_to_string(&manifest).expect("it is there"), fs::read(&file).expect("it is there"));
+    let verify = ["backup", text(&dir), "--verify"];
+    assert!(run("cluster", &verify).status.success());
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    fs::write(&file, damaged).expect("there is room");
+    says(&verify, "is not what was written");
+    says(&["restore", text(&dir), "--config", &place], "is not what was written");
+    fs::write(&file, &bytes[..bytes.len() - 1]).expect("there is room");
+    says(&verify, "is not what was written");
+    fs::remove_file(&file).expect("it is there");
+    says(&verify, "cannot be read");
+    fs::write(&file, &bytes).expect("there is room");
+    fs::write(&manifest, whole.replace("\"format\": 1", "\"format\": 2")).expect("there is room");
+    says(&verify, "is of format 2");
+    fs::write(&manifest, &whole[..whole.len() / 2]).expect("there is room");
+    says(&verify, "is damaged");
+    fs::write(&manifest, &whole).expect("there is room");
+    assert!(run("cluster", &verify).status.success());
+    // A shard without servers: its copy does not come.
+    let waits = Cluster::begin_awaiting((1, 1), &["--edition", "memory"]);
+    says(&["backup", text(&backups.dir("c")), "--config", &waits.place()], "there is nothing to be copied");
+}
