@@ -68,7 +68,12 @@ fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<Asking, String> {
         let mut asking = reach.server(to)?;
         match asking.ask(&["SLOTMOVE", "RESTORE", &restore.to_string()], PATIENCE) {
             Ok(_) => return Ok(asking),
-            Err(why) if why.starts_with("SLOTMOVE-LATER") && began.elapsed() < WELCOME => {}
+            // It will be master in a moment, or its copies are not members yet.
+            Err(why)
+                if ["SLOTMOVE-LATER", "READONLY", "LOADING", "NOREPLICAS"]
+                    .iter()
+                    .any(|word| why.starts_with(word))
+                    && began.elapsed() < WELCOME => {}
             Err(why) => return Err(why),
         }
         thread::sleep(LOOKING);
