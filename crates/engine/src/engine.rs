@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::Clock;
+use sys::file::Fs;
 use sys::prng::entropy_seed;
 use value::collection::Thresholds;
 use value::stream::Reads;
@@ -218,6 +219,11 @@ impl Engine {
     /// All databases by number.
     pub fn databases(&self) -> impl Iterator<Item = DbIndex> {
         (0..self.keyspace.databases()).map(DbIndex)
+    }
+
+    /// Where what lies beside the log is, as the log itself.
+    pub fn fs(&self) -> Fs {
+        self.durability.log().map_or(Fs::Real, |log| log.fs().clone())
     }
 
     /// Where files go.

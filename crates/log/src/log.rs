@@ -19,6 +19,8 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+use sys::file::Fs;
 use sys::{Clock, UnixMs};
 
 /// Is told what becomes of what was appended, by the thread that flushes. Must not block and must not append.
@@ -300,6 +302,19 @@ impl Log {
     /// otherwise the log's thread does it by itself.
     pub fn flush(&self) {
         self.shared.turn();
+    }
+
+    /// Rests for a moment, for one who waits until something is durable; where nobody else flushes, it is done here.
+    pub fn await_disk(&self, moment: Duration) {
+        match &self.threads {
+            Some(_) => std::thread::sleep(moment),
+            None => self.flush(),
+        }
+    }
+
+    /// Where its files are.
+    pub fn fs(&self) -> &Fs {
+        &self.shared.directory.fs
     }
 
     /// Asks for a sync soon, whatever the policy; [`Observer::committed`] tells when it is done.

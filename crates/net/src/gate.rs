@@ -28,7 +28,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
-use sys::{Shown, Stamp};
+use sys::{Clock, Shown, Stamp};
 use tokio::sync::Notify;
 
 /// The gate, shared by all.
@@ -41,9 +41,9 @@ pub struct Gate {
     open_for_writes: AtomicU64,
     /// While there are too few replicas: behind this, nothing that was written is acknowledged.
     fails_behind: AtomicU64,
-    /// Until when anything may be shown, in microseconds since `origin`; [`u64::MAX`]: for as long as one likes.
+    /// Until when anything may be shown, in microseconds by `time`; [`u64::MAX`]: for as long as one likes.
     lent_until: AtomicU64,
-    origin: Instant,
+    time: Time,
     /// Counts what never goes on from what was before.
     generation: AtomicU64,
     /// How the last one has ended.
@@ -51,6 +51,14 @@ pub struct Gate {
     bells: Box<[Bell]>,
     /// Told whenever the log is durable further than before.
     pub committed: Notify,
+}
+
+/// What times are told by: never the machine's wall clock, which may be set.
+enum Time {
+    /// The machine's monotonic clock, from then on.
+    Since(Instant),
+    /// One that a test moves.
+    Of(Clock),
 }
 
 /// What the gate goes by.
@@ -84,8 +92,8 @@ struct Bell {
 }
 
 impl Gate {
-    /// A gate that holds nothing back, for so many workers.
-    pub fn new(workers: usize) -> Gate {
+    /// A gate that holds nothing back, for so many workers. A clock that a test moves is its clock, too.
+    pub fn new(workers: usize, clock: &Clock) -> Gate {
         let (durable, replicated) = (Stamp(0), Stamp::LAST);
         Gate {
             state: Mutex::new(State {
@@ -99,7 +107,10 @@ impl Gate {
             open_for_writes: AtomicU64::new(Stamp::LAST.0),
             fails_behind: AtomicU64::new(Stamp::LAST.0),
             lent_until: AtomicU64::new(u64::MAX),
-            origin: Instant::now(),
+            time: match clock {
+                Clock::Real => Time::Since(Instant::now()),
+                simulated @ Clock::Simulated(_) => Time::Of(simulated.clone()),
+            },
             generation: AtomicU64::new(0),
             ended: Mutex::default(),
             bells: (0..workers).map(|_| Bell::default()).collect(),
@@ -136,7 +147,10 @@ impl Gate {
     }
 
     fn now_us(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX - 1)
+        match &self.time {
+            Time::Since(origin) => u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX - 1),
+            Time::Of(clock) => clock.now_us(),
+        }
     }
 
     /// Microseconds since whatever [`Gate::lend`] counts from.
@@ -326,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_could_go_before_a_generation_ended_may_go_still_and_nothing_else() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, &Clock::Real);
         gate.hold(true);
         gate.replicate(Stamp(0));
         gate.commit(Stamp(5));
@@ -350,7 +364,7 @@ mod tests {
 
     #[test]
     fn who_is_woken_while_the_gate_is_open_for_a_moment_can_queue_up_again() {
-        let gate = Arc::new(Gate::new(1));
+        let gate = Arc::new(Gate::new(1, &Clock::Real));
         let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
         client.set_waker(&Waker::from(Arc::new(Closes(gate.clone()))));
         gate.hold(true);
@@ -378,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_was_written_waits_for_replicas_and_fails_where_they_are_too_few() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, &Clock::Real);
         let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
         assert!(gate.is_open_for(write(9)) && !gate.has_failed(write(9)));
         gate.hold(true);
@@ -407,7 +421,7 @@ mod tests {
 
     #[test]
     fn with_too_few_members_reads_go_on_and_what_waits_fails() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, &Clock::Real);
         let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
         gate.forget_replicas();
         gate.replicate(Stamp(3));
@@ -423,7 +437,7 @@ mod tests {
 
     #[test]
     fn what_shows_something_needs_time_to_read() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, &Clock::Real);
         gate.lend(0);
         assert!(!gate.is_open_for(Shown::read(Stamp(1))) && gate.is_open_for(Shown::NOTHING));
         gate.lend(gate.time_us() + 60_000_000);

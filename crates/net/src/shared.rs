@@ -29,8 +29,8 @@ impl Shared {
     /// For so many workers, the last of which is the spare one.
     pub fn new(workers: usize, clock: Clock) -> Shared {
         Shared {
+            gate: Gate::new(workers, &clock),
             clients: Arc::new(Clients::new(clock)),
-            gate: Gate::new(workers),
             doors: Doors::default(),
             tls: Tls::default(),
             placement: Placement::new(workers),

@@ -24,29 +24,26 @@ impl UnixMs {
 pub enum Clock {
     /// The machine's clock.
     Real,
-    /// A clock that stands still until a test moves it.
+    /// A clock that stands still until a test moves it, in microseconds.
     Simulated(Arc<AtomicU64>),
 }
 
 impl Clock {
     /// A clock that a test sets and moves.
     pub fn simulated(start: UnixMs) -> Clock {
-        Clock::Simulated(Arc::new(AtomicU64::new(start.0)))
+        Clock::Simulated(Arc::new(AtomicU64::new(start.0 * 1000)))
     }
 
     /// The present moment. A machine clock before 1970 counts as 1970.
     pub fn now(&self) -> UnixMs {
-        match self {
-            Clock::Real => UnixMs(self.now_us() / 1000),
-            Clock::Simulated(at) => UnixMs(at.load(Ordering::SeqCst)),
-        }
+        UnixMs(self.now_us() / 1000)
     }
 
     /// Microseconds since 1970-01-01 UTC.
     pub fn now_us(&self) -> u64 {
         match self {
             Clock::Real => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64),
-            Clock::Simulated(at) => at.load(Ordering::SeqCst) * 1000,
+            Clock::Simulated(at) => at.load(Ordering::SeqCst),
         }
     }
 
@@ -57,7 +54,18 @@ impl Clock {
     pub fn advance_ms(&self, by_ms: u64) {
         match self {
             Clock::Real => panic!("the machine's clock cannot be moved"),
-            Clock::Simulated(at) => at.fetch_add(by_ms, Ordering::SeqCst),
+            Clock::Simulated(at) => at.fetch_add(by_ms * 1000, Ordering::SeqCst),
         };
+    }
+
+    /// Sets a simulated clock.
+    ///
+    /// # Panics
+    /// On the real clock, which nobody moves.
+    pub fn set_us(&self, at_us: u64) {
+        match self {
+            Clock::Real => panic!("the machine's clock cannot be moved"),
+            Clock::Simulated(at) => at.store(at_us, Ordering::SeqCst),
+        }
     }
 }

@@ -14,6 +14,7 @@ pub mod contents;
 pub mod differential;
 pub mod etcd;
 pub mod generate;
+pub mod network;
 pub mod process;
 pub mod relay;
 pub mod replicated;

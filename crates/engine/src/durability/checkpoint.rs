@@ -73,7 +73,7 @@ pub enum Interval {
 pub fn write(engine: &Engine, log: &Log, guest: usize, pace: Pace) -> io::Result<u64> {
     write_beside(engine, log, guest, pace, &mut |interval| match interval {
         Interval::BetweenSlots => {}
-        Interval::BeforeSync => thread::sleep(SYNC_POLL),
+        Interval::BeforeSync => log.await_disk(SYNC_POLL),
     })
 }
 

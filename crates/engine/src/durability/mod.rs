@@ -595,7 +595,7 @@ pub fn sync(engine: &Engine) -> io::Result<()> {
     let mut told = Instant::now();
     while log.durable() < end {
         log.writable().map_err(|failure| io::Error::other(format!("The log is not complete: {failure}")))?;
-        std::thread::sleep(SYNC_POLL);
+        log.await_disk(SYNC_POLL);
         if told.elapsed() >= SYNC_TOLD_EVERY {
             told = Instant::now();
             log!(Warning, "Waiting for the disk to take the rest of the log");

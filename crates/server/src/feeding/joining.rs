@@ -136,8 +136,13 @@ fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
         .filter_map(|(id, offset)| Some((id, good_until(id)?.min(offset))))
         .find(|(id, _)| *id != ReplicationId::NONE)?;
     let wish = Wish { id: id.to_string().into_bytes(), offset };
-    let is_there = may_go_on(server, &server.feeding.state.lock(), &stream, &wish);
-    is_there.then_some((id, offset))
+    goes_on(server, &wish).then_some((id, offset))
+}
+
+/// Whether the stream can be gone on with from a place.
+pub fn goes_on(server: &Server, wish: &Wish) -> bool {
+    let stream = server.stream();
+    may_go_on(server, &server.feeding.state.lock(), &stream, wish)
 }
 
 /// Names that are looked at: what a server has is called by two at most.

@@ -14,8 +14,8 @@
 //! 2. What a replica takes of memory is its outbox, which has a bound, and what the backlog keeps for it (`client-output-buffer-limit`).
 //! 3. While nobody follows, and nobody has of late, nothing of this is touched by commands.
 
-mod behind;
-mod copying;
+pub mod behind;
+pub mod copying;
 mod filter;
 pub mod handover;
 pub mod joining;
@@ -42,7 +42,7 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
 
 /// The offset in the stream of a place in the history.
-fn offset_of(engine: &Engine, stamp: Stamp) -> u64 {
+pub fn offset_of(engine: &Engine, stamp: Stamp) -> u64 {
     match engine.durability.log() {
         Some(log) => {
             let stream = log.stream();

@@ -1,10 +1,18 @@
 //! A full copy of the master's data: written to a file of its own as it comes, then put in the place of all that is here.
 
+use super::link::look;
+use super::taken;
 use crate::server::Server;
+use ::log::{Lsn, Stream};
+use engine::import::rdb;
+use engine::replacement::{self, Beside, Failure, Loaded};
+use engine::scripts::Libraries;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use sys::file::{File, Fs, Mode};
+use telemetry::log;
 
 /// The file that a copy is written to. It goes with the last use of it; what a crash leaves goes at the next start.
 pub struct Spool {
@@ -70,6 +78,77 @@ impl Drop for Spool {
     fn drop(&mut self) {
         // What stays is overwritten by the next copy.
         let _ = Fs::Real.remove(&self.path);
+    }
+}
+
+/// What is to take the place of all that is here.
+pub enum Coming<'c> {
+    /// It is to be loaded from its file, with these libraries.
+    File(&'c Path, Libraries),
+    /// It was loaded beside what is here.
+    Loaded(Box<Loaded>, &'c Beside<'c>),
+}
+
+/// The stream behind a copy, with the database that is selected there.
+///
+/// # Errors
+/// There can be none such.
+pub fn stream_behind(path: &Path, stream: Stream) -> io::Result<Stream> {
+    let selected = rdb::stream_database(path)
+        .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
+    Ok(Stream { selected: Some(selected), ..stream })
+}
+
+/// Puts a copy that was read through in the place of all that is here; it is of one moment from an offset on, and `stream` goes on behind it.
+/// Calls `meanwhile` often.
+///
+/// # Errors
+/// It is wanted no more, or cannot be loaded.
+pub fn put_in_place(
+    server: &Server,
+    order: u64,
+    (coming, until): (Coming<'_>, u64),
+    stream: Stream,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<Stream> {
+    let _still = server.following.stand_still();
+    look(server, order)?;
+    if server.following.wanted(order).is_some_and(|wanted| !wanted.takes_copy) {
+        return Err(io::Error::other("The copy is wanted no more"));
+    }
+    taken::note_coming(server, (stream.offset, until))?;
+    server.following.copies.fetch_add(1, Ordering::Relaxed);
+    let replaced = match coming {
+        Coming::File(path, libraries) => {
+            replacement::replace(&server.engine, (path, libraries), stream, meanwhile)
+        }
+        Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream),
+    };
+    let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
+    if server.engine.durability.log().is_none() && is_emptied {
+        let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };
+        server.set_stream(now);
+    }
+    match replaced {
+        Ok(()) => {
+            server.feeding.break_off(stream.offset);
+            server.tracking.invalidate_all(&server.net.clients);
+            taken::note_here(server, (stream.offset, until));
+            // What was written beside the former data is gone.
+            server.engine.keyspace.remember_beside(true);
+            log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
+            Ok(stream)
+        }
+        Err(Failure::Torn(error)) => {
+            log!(
+                Warning,
+                "The master's copy was loaded, but the log cannot begin behind it: {error}. The server ends; its directory holds what was \
+                 there before"
+            );
+            server.stop(1);
+            Err(error)
+        }
+        Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
     }
 }
 

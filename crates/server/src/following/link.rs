@@ -4,29 +4,23 @@
 //! that, and every wait has an end (`repl-timeout`).
 
 use super::applying::Applier;
-use super::copy::{Arriving, Spool};
-use super::{Wanted, begin_stream_by, handing_over, rewinding, taken};
-use crate::feeding::{self, joining, synced};
+use super::copy::{self, Arriving, Coming, Spool};
+use super::rest::{Rest, done};
+use super::{Wanted, agreeing, handing_over, rewinding};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
-use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
+use ::log::{Lsn, ReplicationId, Stream};
 use config::DisklessLoad;
-use engine::import::rdb;
-use engine::replacement::{self, Beside, Checked, Failure, Loaded};
+use engine::durability;
+use engine::replacement::{self, Beside, Checked, Loaded};
 use engine::scripts::Libraries;
-use engine::{Attention, durability};
 use net::connect::Outgoing;
 use replication::insync::Moment;
-use replication::link::limits::{RDB_BYTES_MAX_DEFAULT, UNIT_BYTES_MAX_DEFAULT};
-use replication::link::{
-    Ask, Form, Handshake, MasterStream, Outcome, Place, Replica, Report, Reports, Transfer, UnitKind,
-    acknowledgement,
-};
-use std::collections::VecDeque;
+use replication::link::limits::RDB_BYTES_MAX_DEFAULT;
+use replication::link::{Ask, Form, Handshake, Outcome, Replica, Report, Reports, Transfer, acknowledgement};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,12 +33,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often it looks whether there is something to report.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 /// While what the master sends is held back, so much of it is kept here; what comes then stays where it is.
 const PAUSED_BYTES_MAX: usize = 16 << 20;
-
-/// How long it waits before it looks again whether the disk has taken something.
-const DISK_POLL: Duration = Duration::from_micros(200);
 
 /// Between two tries in a shard, where others wait for this one.
 const SHARD_PAUSE: Duration = Duration::from_millis(50);
@@ -136,14 +127,6 @@ fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
             ),
         )),
     }
-}
-
-/// A copy that takes the place of all that is here.
-enum Coming<'b> {
-    /// It is in its file, and its libraries are these.
-    File(Libraries),
-    /// It is loaded, beside what clients are shown.
-    Loaded(Box<Loaded>, &'b Beside<'b>),
 }
 
 /// What a handshake came to.
@@ -284,12 +267,12 @@ impl<'s> Link<'s> {
     fn shake_hands(&mut self, asks_for_all: bool, may_go_back: bool) -> io::Result<Agreed> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
         let wanted = self.server.following.wanted(self.order);
-        let before = known_stream(self.server)?.filter(|_| !asks_for_all);
+        let before = agreeing::known_stream(self.server)?.filter(|_| !asks_for_all);
         // Within what came behind its copy nobody but the copy's own master knows what is here, who makes another then.
         let before =
             before.filter(|before| wanted.is_some() || self.server.following.is_whole_at(before.offset));
         if let (Some(before), Some(wanted)) = (before, wanted) {
-            self.check_place(before.offset, wanted)?;
+            agreeing::check_place(self.server, self.order, before.offset, wanted)?;
         }
         let ask = match (before, wanted) {
             (None, _) | (_, Some(Wanted { takes_copy: true, .. })) => Ask::Full,
@@ -322,7 +305,7 @@ impl<'s> Link<'s> {
             (Outcome::Full { id, .. }, _)
                 if wanted.is_some_and(|wanted| !wanted.takes_copy || wanted.id != id) =>
             {
-                Err(self.refuse_copy(wanted, id))
+                Err(agreeing::refuse_copy(self.server, self.order, wanted, id))
             }
             (Outcome::Full { id, offset }, _) => {
                 log!(Notice, "Full resync from master: {id}:{offset}");
@@ -330,55 +313,12 @@ impl<'s> Link<'s> {
             }
             (Outcome::Partial { renamed }, Some(before)) => {
                 log!(Notice, "Successful partial resynchronization with master.");
-                let selected = before.selected.or(Some(0));
-                if let Some(wanted) = wanted
-                    && renamed.is_some_and(|id| id != wanted.id)
-                {
-                    return Err(io::Error::other("The master's stream has another name than the epoch's"));
-                }
-                let id = wanted.map(|wanted| wanted.id).or(renamed).filter(|id| *id != before.id);
-                let stream = Stream { selected, ..id.map_or(before, |id| before.called(id)) };
-                if stream != before {
-                    log!(Notice, "Master replication ID changed to {}", stream.id);
-                    begin_stream_by(self.server, self.order, stream)?;
-                }
-                Ok(Agreed::Rest(stream))
+                agreeing::go_on(self.server, self.order, (before, wanted), renamed).map(Agreed::Rest)
             }
             (Outcome::Parted { id, offset }, _) => Ok(Agreed::Parted((id, offset))),
             (Outcome::Partial { .. }, None) => Err(io::Error::other("The master goes on where nothing was")),
             (Outcome::Later(ending) | Outcome::Refused(ending), _) => Err(io::Error::other(ending)),
         }
-    }
-
-    /// # Errors
-    /// What is here does not end where the members of the shard have agreed that it goes on, or where it had come since.
-    fn check_place(&self, offset: u64, wanted: Wanted) -> io::Result<()> {
-        let followed = self.server.following.status().map_or(0, |status| status.offset);
-        match wanted.takes_copy || offset == wanted.from.max(followed) {
-            true => Ok(()),
-            false => {
-                if let Some(shard) = self.server.shard.get() {
-                    shard.records_are_gone(self.order);
-                }
-                Err(io::Error::other(format!(
-                    "What is here ends at offset {offset}, and was to be gone on with from {}",
-                    wanted.from.max(followed)
-                )))
-            }
-        }
-    }
-
-    /// In a shard a copy is taken only if that was agreed upon, and only of the epoch's stream.
-    #[cold]
-    fn refuse_copy(&self, wanted: Option<Wanted>, offered: ReplicationId) -> io::Error {
-        if let Some(shard) = self.server.shard.get()
-            && wanted.is_some_and(|wanted| wanted.id == offered)
-        {
-            shard.records_are_gone(self.order);
-        }
-        io::Error::other(format!(
-            "The master offers a copy of {offered}, which is not what this node wants of it"
-        ))
     }
 
     /// Says what a replica says, up to the master's answer to PSYNC.
@@ -451,65 +391,24 @@ impl<'s> Link<'s> {
     }
 
     fn load(&mut self, spool: &Spool, checked: Checked, stream: Stream) -> io::Result<Stream> {
-        let server = self.server;
+        let (server, order) = (self.server, self.order);
         let Checked { libraries, whole_from } = checked;
         log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
-        let selected = rdb::stream_database(spool.path());
-        let selected = selected
-            .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
-        let stream = Stream { selected: Some(selected), ..stream };
+        let stream = copy::stream_behind(spool.path(), stream)?;
         let beside = self.is_loaded_beside(stream.id).then(|| Beside::begin(&server.engine));
         let coming = match &beside {
-            None => Coming::File(libraries),
+            None => Coming::File(spool.path(), libraries),
             Some(beside) => {
                 Coming::Loaded(Box::new(self.load_beside(beside, (spool.path(), libraries))?), beside)
             }
         };
-        let _still = server.following.stand_still();
-        self.look()?;
-        if server.following.wanted(self.order).is_some_and(|wanted| !wanted.takes_copy) {
-            return Err(io::Error::other("The copy is wanted no more"));
-        }
-        let until = whole_from.unwrap_or(stream.offset);
-        taken::note_coming(server, (stream.offset, until))?;
-        server.following.copies.fetch_add(1, Ordering::Relaxed);
         // From here on nothing is left undone: that the master is gone shows behind it.
         let mut meanwhile = || {
             let _ = self.report(Report::Loading);
             Ok(())
         };
-        let replaced = match coming {
-            Coming::File(libraries) => {
-                replacement::replace(&server.engine, (spool.path(), libraries), stream, &mut meanwhile)
-            }
-            Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream),
-        };
-        let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
-        if server.engine.durability.log().is_none() && is_emptied {
-            let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };
-            server.set_stream(now);
-        }
-        match replaced {
-            Ok(()) => {
-                server.feeding.break_off(stream.offset);
-                server.tracking.invalidate_all(&server.net.clients);
-                taken::note_here(server, (stream.offset, until));
-                // What was written beside the former data is gone.
-                server.engine.keyspace.remember_beside(true);
-                log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
-                Ok(stream)
-            }
-            Err(Failure::Torn(error)) => {
-                log!(
-                    Warning,
-                    "The master's copy was loaded, but the log cannot begin behind it: {error}. The server ends; its directory holds what was \
-                     there before"
-                );
-                server.stop(1);
-                Err(error)
-            }
-            Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
-        }
+        let until = whole_from.unwrap_or(stream.offset);
+        copy::put_in_place(server, order, (coming, until), stream, &mut meanwhile)
     }
 
     /// Whether what is here is shown until a copy of this stream is loaded (`repl-diskless-load swapdb`): it is of the same history, and there is memory
@@ -539,43 +438,24 @@ impl<'s> Link<'s> {
 
     /// Follows the stream to its end, which is an error.
     fn follow(&mut self, stream: Stream, applier: &mut Applier<'_>) -> io::Result<std::convert::Infallible> {
-        let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
-        let mut units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
-        joining::keep_relayed(self.server);
-        if !self.server.shard.is_on() {
-            // What is here is the master's from now on.
-            synced::keep_before(self.server, None);
-        }
-        self.server.following.change(self.order, |status| {
-            (status.phase, status.offset, status.read) = (Phase::Connected, place.offset, place.offset);
-        });
-        // What the master wants to hear of, once it is done here.
-        let mut asked = VecDeque::new();
+        let mut rest = Rest::begin(self.server, self.order, stream);
         // A Redis that has sent a copy without a file holds the stream back until it hears that the copy is loaded, and may have been busy.
         let mut is_waiting = true;
         loop {
             is_waiting &= self.used == self.filled;
-            units.feed(self.rest());
+            let is_done = rest.take(self.rest(), applier)?;
             self.used = self.filled;
-            let is_done = self.apply(&mut units, stream, (applier, &mut asked))?;
-            let (applied, durable) = self.done();
-            let is_asked = asked.front().is_some_and(|offset| *offset <= applied);
-            asked.retain(|offset| *offset > applied);
+            let (applied, durable) = done(self.server);
+            let is_asked = rest.is_asked(applied);
             match is_waiting || is_asked {
                 true => self.send(&acknowledgement(applied, durable))?,
                 false => self.report(Report::Following { applied, durable })?,
             }
-            match units.waiting_bytes() > PAUSED_BYTES_MAX && (!is_done || self.is_paused()) {
+            match rest.waiting_bytes() > PAUSED_BYTES_MAX && (!is_done || rest.is_paused()) {
                 true => self.read_nothing()?,
-                false => self.read_or_answer(asked.front().copied())?,
+                false => self.read_or_answer(rest.asked())?,
             }
         }
-    }
-
-    /// Whether what comes is kept and not done (CLIENT PAUSE).
-    fn is_paused(&self) -> bool {
-        let engine = &self.server.engine;
-        engine.attention().contains(Attention::PAUSED) && self.server.pause.holds_stream(engine.clock.now())
     }
 
     /// Reads nothing for a while. What the master has not sent by then is not its fault.
@@ -590,7 +470,7 @@ impl<'s> Link<'s> {
     fn read_or_answer(&mut self, asked: Option<u64>) -> io::Result<()> {
         let is_there = match asked {
             Some(offset) if !self.has_more => {
-                let (socket, is_done) = (self.outgoing.socket(), || self.done().0 >= offset);
+                let (socket, is_done) = (self.outgoing.socket(), || done(self.server).0 >= offset);
                 self.server.following.bell.wait(socket, PATIENCE, is_done)
             }
             _ => true,
@@ -600,85 +480,6 @@ impl<'s> Link<'s> {
             false => {
                 self.forget_used();
                 self.look()
-            }
-        }
-    }
-
-    /// Does all units that are whole, and notes up to which offsets the master asks for an acknowledgement; false: nothing is done now, since what there is has to stay
-    /// of one moment.
-    fn apply(
-        &mut self,
-        units: &mut MasterStream,
-        stream: Stream,
-        (applier, asked): (&mut Applier<'_>, &mut VecDeque<u64>),
-    ) -> io::Result<bool> {
-        let server = self.server;
-        let Some(applying) = server.following.applying.try_lock_for(PATIENCE) else {
-            self.look()?;
-            return Ok(false);
-        };
-        // Who has ended the order while nothing was done must not find more done than then.
-        self.look()?;
-        let result = loop {
-            if self.is_paused() {
-                break Ok(());
-            }
-            if let Some(run) = units.next_run() {
-                let done = applier.apply_run(run, || !self.is_paused());
-                units.take_back(done);
-                if let Err(error) = self.wait_for_log() {
-                    break Err(error);
-                }
-                continue;
-            }
-            match units.next_unit() {
-                Ok(Some(unit)) => {
-                    if unit.kind() == UnitKind::GetAck {
-                        asked.extend(unit.acknowledged());
-                    }
-                    applier.apply(&unit);
-                }
-                Ok(None) => break Ok(()),
-                Err(ending) => break Err(io::Error::new(ErrorKind::InvalidData, ending)),
-            }
-            if let Err(error) = self.wait_for_log() {
-                break Err(error);
-            }
-        };
-        feeding::pass_gathered(server, || 1);
-        let Place { offset, database } = units.place();
-        if server.engine.durability.log().is_none() {
-            server.set_stream(Stream { offset, selected: Some(database), ..stream });
-        }
-        let read = offset + units.waiting_bytes() as u64;
-        server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
-        drop(applying);
-        server.shard.note_done();
-        result.map(|()| true)
-    }
-
-    /// Waits until the log takes more.
-    fn wait_for_log(&self) -> io::Result<()> {
-        let Some(log) = self.server.engine.durability.log() else { return Ok(()) };
-        while log.is_full() || log.writable().is_err() {
-            log.nudge();
-            self.look()?;
-            std::thread::sleep(DISK_POLL);
-        }
-        Ok(())
-    }
-
-    /// What of the stream is done here, and what of it is on disk, where that is promised.
-    fn done(&self) -> (u64, Option<u64>) {
-        let engine = &self.server.engine;
-        let applied = || self.server.following.status().map_or(0, |status| status.offset);
-        match engine.durability.log() {
-            None => (applied(), None),
-            Some(log) => {
-                let durable = log.stream().offset;
-                // What a crash could take back is not done.
-                let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
-                (done, (!log.rests()).then_some(durable))
             }
         }
     }
@@ -694,17 +495,6 @@ pub fn look(server: &Server, order: u64) -> io::Result<()> {
 
 fn timeout(server: &Server) -> Duration {
     Duration::from_secs(server.engine.config.repl_timeout_s().max(1))
-}
-
-/// The stream of which all is here up to its offset; None: there is nothing to go on from. In editions with a log all of it is on disk.
-fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
-    let engine = &server.engine;
-    // Without a log it is where the master was followed, or replicas have read along.
-    let is_counted = engine.durability.log().is_some() || server.feeding.is_counted();
-    durability::sync(engine)?;
-    let stream = server.stream();
-    let is_known = stream.id != ReplicationId::NONE && (is_counted || stream.selected.is_some());
-    Ok(Some(stream).filter(|_| is_known))
 }
 
 /// What this server says of itself.

@@ -8,10 +8,12 @@
 //! 3. A follower's log is its master's stream. It becomes a stream of its own when REPLICAOF NO ONE takes effect, and not before all of
 //!    the master's is durable; the former name holds up to there.
 
-mod applying;
-mod copy;
+pub mod agreeing;
+pub mod applying;
+pub mod copy;
 pub mod handing_over;
-mod link;
+pub mod link;
+pub mod rest;
 pub mod rewinding;
 pub mod taken;
 
@@ -102,7 +104,8 @@ pub fn stand_by(server: &Server) {
     stand_behind(server, nobody, None);
 }
 
-fn stand_behind(server: &Server, master: Master, wanted: Option<Wanted>) -> u64 {
+/// The same behind a master of which something is wanted. Gives the number of the order, which nobody carries out yet.
+pub fn stand_behind(server: &Server, master: Master, wanted: Option<Wanted>) -> u64 {
     let now = server.engine.clock.now();
     let mut state = server.following.state.lock();
     state.order += 1;

@@ -11,7 +11,6 @@ use crate::server::Server;
 use replication::feed::Ranges;
 use std::io;
 use std::path::PathBuf;
-use sys::file::Fs;
 use telemetry::log;
 
 /// The file's name in the server's directory.
@@ -51,8 +50,8 @@ fn keep(server: &Server, ranges: Ranges) -> io::Result<()> {
     }
     let lines: String = ranges.iter().map(|(from, until)| format!("{from} {until}\n")).collect();
     match lines.is_empty() {
-        true => Fs::Real.remove(&path(server))?,
-        false => Fs::Real.replace(&path(server), lines.as_bytes())?,
+        true => server.engine.fs().remove(&path(server))?,
+        false => server.engine.fs().replace(&path(server), lines.as_bytes())?,
     }
     *server.following.taken.lock() = ranges;
     Ok(())
@@ -60,7 +59,7 @@ fn keep(server: &Server, ranges: Ranges) -> io::Result<()> {
 
 /// Takes up what the directory says. Once, before anybody is followed or served. What cannot be read counts as if nothing were whole.
 pub fn begin(server: &Server) {
-    let ranges = match Fs::Real.read(&path(server), FILE_BYTES_MAX) {
+    let ranges = match server.engine.fs().read(&path(server), FILE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(_) => everything(),
         Ok(bytes) => parse(&bytes).unwrap_or_else(everything),

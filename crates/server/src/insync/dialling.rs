@@ -133,7 +133,7 @@ impl Dialled<'_> {
     ) -> io::Result<std::convert::Infallible> {
         loop {
             while let Some(line) = take_line(&mut rest)? {
-                self.take(&line, of)?;
+                take(self.shard, (self.link, of), &line)?;
             }
             self.outbox.bell.silence();
             let bytes = self.outbox.take().ok_or(ErrorKind::ConnectionAborted)?;
@@ -148,23 +148,25 @@ impl Dialled<'_> {
             }
         }
     }
-
-    fn take(&self, line: &str, from: MemberId) -> io::Result<()> {
-        let link = self.link;
-        let end = line.strip_prefix(END).and_then(|end| end.parse().ok());
-        let letter = match end {
-            Some(offset) => Letter::CopyNeeds { link, offset },
-            None => {
-                let message = Message::from_line(line).ok_or(ErrorKind::InvalidData)?;
-                Letter::Happened(Event::Received { link, from, message })
-            }
-        };
-        self.shard.post(letter);
-        Ok(())
-    }
 }
 
-fn introduction(settings: &Settings, own: MemberId) -> [Vec<u8>; 5] {
+/// Takes a line of the master's on a link.
+///
+/// # Errors
+/// It is nothing that a master says.
+pub(super) fn take(shard: &Shard, (link, from): (LinkId, MemberId), line: &str) -> io::Result<()> {
+    let end = line.strip_prefix(END).and_then(|end| end.parse().ok());
+    shard.post(match end {
+        Some(offset) => Letter::CopyNeeds { link, offset },
+        None => {
+            let message = Message::from_line(line).ok_or(ErrorKind::InvalidData)?;
+            Letter::Happened(Event::Received { link, from, message })
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn introduction(settings: &Settings, own: MemberId) -> [Vec<u8>; 5] {
     let (node, life) = (own.node.0.to_string(), own.life.0.to_string());
     [
         b"INSYNC".to_vec(),
@@ -195,7 +197,7 @@ fn read_more(
 ///
 /// # Errors
 /// It is an error of the other's, or nothing that it may say.
-fn take_line(rest: &mut Vec<u8>) -> io::Result<Option<String>> {
+pub(super) fn take_line(rest: &mut Vec<u8>) -> io::Result<Option<String>> {
     let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
         return match rest.len() > LINE_BYTES_MAX {
             true => Err(ErrorKind::InvalidData.into()),

@@ -1,8 +1,10 @@
 //! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
 
 use super::beats::Beats;
+use super::fault::Fault;
 use super::keeping::{Keeping, new_life};
-use super::{RETRY, dialling, reign, stream_name};
+use super::source::{Heard, Holding, Source};
+use super::{RETRY, Ways, reign, stream_name};
 use crate::feeding;
 use crate::feeding::upkeep;
 use crate::following::Wanted;
@@ -25,42 +27,11 @@ use telemetry::log;
 /// Places of a follower's history that are remembered until they are committed.
 const PLACES_MAX: usize = 4096;
 
-/// What the master has said last on a link.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    from: MemberId,
-    epoch: Epoch,
-    committed: Lsn,
-    asked_at: Moment,
-    is_member: bool,
-}
-
-/// What is followed of a master's stream.
-#[derive(Clone, Copy, Debug)]
-struct Source {
-    /// The link on which its master speaks.
-    link: LinkId,
-    /// By which order it is followed.
-    order: u64,
-}
-
-/// What is here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holding {
-    /// All that the stream comes to up to where it has come.
-    Whole,
-    /// What is here is not the shard's, unless that begins with it: a copy is wanted of a master's.
-    Foreign,
-    /// The same, and it may be a copy that is not whole.
-    Torn,
-    /// A copy was taken, and is whole when the stream has come so far; None: that is not known yet.
-    Partial(Option<u64>),
-}
-
 /// The owner of a node's part.
 pub struct Driver {
     server: Arc<Server>,
     shard: Arc<Shard>,
+    ways: Box<dyn Ways>,
     keeping: Keeping,
     member: Member,
     source: Option<Source>,
@@ -93,6 +64,8 @@ pub struct Driver {
     /// Whether nothing waits for this thread, since nobody else has to do with this master ([`Member::is_alone`]).
     is_alone: bool,
     watched: Watched,
+    /// A mistake that a test has planted.
+    pub(super) fault: Option<Fault>,
 }
 
 /// A wish that another be master.
@@ -109,7 +82,7 @@ const LEAVING_LOOK: Duration = Duration::from_millis(1);
 const BEGINNING: Ticket = Ticket(u64::MAX);
 
 impl Driver {
-    pub fn new(server: &Arc<Server>, shard: &Arc<Shard>, keeping: Keeping) -> Driver {
+    pub fn new(server: &Arc<Server>, shard: &Arc<Shard>, keeping: Keeping, ways: Box<dyn Ways>) -> Driver {
         let now = Moment(server.net.gate.time_us());
         let end = feeding::end_of_written(server);
         let id = MemberId { node: shard.settings.node, life: keeping.kept.life };
@@ -124,6 +97,7 @@ impl Driver {
         Driver {
             server: server.clone(),
             shard: shard.clone(),
+            ways,
             keeping,
             member,
             source: None,
@@ -144,6 +118,7 @@ impl Driver {
             beats: Beats::default(),
             is_alone: false,
             watched: Watched::All,
+            fault: None,
         }
     }
 
@@ -152,19 +127,39 @@ impl Driver {
         let mut next_tick = Instant::now();
         while !self.server.engine.is_ending() {
             let look = self.leaving.map(|_| Instant::now() + LEAVING_LOOK);
-            let until = [look, self.beats.next()].into_iter().flatten().fold(next_tick, Instant::min);
+            let until = [look, self.next_word()].into_iter().flatten().fold(next_tick, Instant::min);
             let letters = self.shard.take(until);
-            letters.into_iter().for_each(|letter| self.take(letter));
-            self.look();
-            self.leave();
-            if Instant::now() >= next_tick {
-                next_tick = Instant::now() + pace;
-                self.happen(Event::Tick);
-            }
-            self.say_records();
-            self.publish();
+            self.turn(letters, Instant::now, |now| {
+                let is_due = now >= next_tick;
+                if is_due {
+                    next_tick = now + pace;
+                }
+                is_due
+            });
         }
         self.shard.links.close_all(&self.server.net.clients);
+    }
+
+    /// Takes what has come, looks how far everything is, and, if that is due behind it, notices that time goes by.
+    pub fn turn(
+        &mut self,
+        letters: VecDeque<Letter>,
+        now: impl Fn() -> Instant,
+        is_tick_due: impl FnOnce(Instant) -> bool,
+    ) {
+        letters.into_iter().for_each(|letter| self.take(letter));
+        self.look();
+        self.leave();
+        if is_tick_due(now()) {
+            self.happen(Event::Tick);
+        }
+        self.say_records(now());
+        self.publish();
+    }
+
+    /// When there is something to say, if nothing comes before.
+    pub fn next_word(&self) -> Option<Instant> {
+        self.beats.next()
     }
 
     fn now(&self) -> Moment {
@@ -332,9 +327,9 @@ impl Driver {
     }
 
     /// Sends what is due of what others are told.
-    fn say_records(&mut self) {
+    fn say_records(&mut self, now: Instant) {
         let (is_master, committed) = (self.member.role() == Role::Master, self.member.committed());
-        for (link, message) in self.beats.take(Instant::now()) {
+        for (link, message) in self.beats.take(now) {
             if let Message::Records { epoch, start, end, asked_at, is_member, .. } = message
                 && is_master
                 && epoch == self.member.epoch()
@@ -380,8 +375,8 @@ impl Driver {
         self.look_for_copy(source);
         let Some(applied) = self.applied(source) else { return Vec::new() };
         let durable = match self.server.engine.durability.log() {
-            Some(_) => self.server.stream().offset,
-            None => applied,
+            Some(_) if !Fault::is(self.fault, Fault::DoneIsDurable) => self.server.stream().offset,
+            _ => applied,
         };
         if !self.is_whole(source, durable) {
             return Vec::new();
@@ -532,7 +527,7 @@ impl Driver {
         }
         self.copies = self.server.following.copies.load(Ordering::Relaxed);
         (self.questions, self.durable) = (0, self.durable.min(from));
-        let order = reign::follow(&self.server, &address, Wanted { id, from, takes_copy });
+        let order = self.ways.follow(&self.server, &address, Wanted { id, from, takes_copy });
         self.source = Some(Source { link, order });
     }
 
@@ -584,7 +579,7 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Dial { node } => dialling::dial(&self.server, &self.shard, node, self.member.id()),
+            Action::Dial { node } => self.ways.dial(&self.server, &self.shard, node, self.member.id()),
             Action::Close { link } => {
                 self.beats.forget(link);
                 self.shard.links.close(&self.server.net.clients, link);
@@ -696,7 +691,9 @@ impl Driver {
             return;
         }
         log!(Notice, "What is here behind offset {} is not the shard's, and was never acknowledged", end.0);
-        let event = match end >= self.whole_from && reign::go_back(&self.server, end.0) {
+        let event = match Fault::is(self.fault, Fault::TailKept)
+            || end >= self.whole_from && reign::go_back(&self.server, end.0)
+        {
             true => Event::Cut,
             false => Event::CutImpossible,
         };

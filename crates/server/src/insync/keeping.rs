@@ -18,24 +18,24 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// The file; None: there is no log, and what is here ends with the process.
 pub struct Keeping {
-    path: Option<PathBuf>,
+    path: Option<(Fs, PathBuf)>,
     /// What it says.
     pub kept: Kept,
 }
 
 impl Keeping {
-    /// What was kept of the data in a directory; of what was not, that it is another life. `path` is none where there is no log.
+    /// What was kept of the data in a directory; of what was not, that it is another life. `dir` is none where there is no log.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged: who this node is cannot be guessed.
-    pub fn open(dir: Option<&Path>) -> io::Result<Keeping> {
-        let path = dir.map(|dir| dir.join(NAME));
+    pub fn open(dir: Option<(Fs, PathBuf)>) -> io::Result<Keeping> {
+        let path = dir.map(|(fs, dir)| (fs, dir.join(NAME)));
         let is_there = match &path {
-            Some(path) => Fs::Real.kind(path)?.is_some(),
+            Some((fs, path)) => fs.kind(path)?.is_some(),
             None => false,
         };
         let kept = match &path {
-            Some(path) if is_there => read(path)?,
+            Some((fs, path)) if is_there => read(fs, path)?,
             _ => Kept {
                 life: new_life(),
                 epoch: Epoch(0),
@@ -57,8 +57,8 @@ impl Keeping {
     /// # Errors
     /// Those of the disk: the former is kept then.
     pub fn keep(&mut self, kept: Kept) -> io::Result<()> {
-        if let Some(path) = &self.path {
-            Fs::Real.replace(path, format!("{}\n", kept.to_line()).as_bytes())?;
+        if let Some((fs, path)) = &self.path {
+            fs.replace(path, format!("{}\n", kept.to_line()).as_bytes())?;
         }
         self.kept = kept;
         Ok(())
@@ -71,8 +71,8 @@ pub fn new_life() -> Life {
     Life(Prng::from_entropy().next_u64().max(1))
 }
 
-fn read(path: &Path) -> io::Result<Kept> {
-    let bytes = Fs::Real.read(path, BYTES_MAX)?;
+fn read(fs: &Fs, path: &Path) -> io::Result<Kept> {
+    let bytes = fs.read(path, BYTES_MAX)?;
     let line = std::str::from_utf8(&bytes).ok().map(str::trim_end);
     line.and_then(Kept::from_line).ok_or_else(|| {
         io::Error::new(

@@ -11,15 +11,19 @@ mod beats;
 mod deciding;
 pub mod dialling;
 mod driver;
+mod fault;
 mod keeping;
 mod reign;
+mod source;
+#[cfg(test)]
+mod tests;
 
+use crate::following::Wanted;
 use crate::server::Server;
-use crate::shard::{Settings, Shard};
+use crate::shard::{Address, Settings, Shard};
 use ::log::{ReplicationId, SyncPolicy};
-use replication::insync::{Epoch, MemberId};
+use replication::insync::{Epoch, MemberId, NodeId};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +66,8 @@ fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
             "A node of a shard has on disk what it acknowledges: its log wants `appendfsync always`",
         ));
     }
-    let dir: Option<PathBuf> = server.engine.durability.log().map(|_| server.engine.dir());
-    keeping::Keeping::open(dir.as_deref())
+    let log = server.engine.durability.log();
+    keeping::Keeping::open(log.map(|log| (log.fs().clone(), server.engine.dir())))
 }
 
 /// Takes part in a shard: as nobody at first, who the server is already. Once.
@@ -78,7 +82,31 @@ pub fn enter(server: &Arc<Server>, settings: Settings) -> io::Result<()> {
         return Err(io::Error::other("the server has begun its part already"));
     }
     spawn("shard-store", (server, &shard), deciding::serve)?;
-    spawn("shard", (server, &shard), move |server, shard| driver::Driver::new(server, shard, keeping).run())
+    spawn("shard", (server, &shard), move |server, shard| {
+        driver::Driver::new(server, shard, keeping, Box::new(Threads)).run();
+    })
+}
+
+/// What the driver has others do, who wait for other servers: threads, or, where a test has whole shards in one thread, this one.
+trait Ways {
+    /// Dials a node. What comes of it is posted.
+    fn dial(&self, server: &Arc<Server>, shard: &Arc<Shard>, node: NodeId, own: MemberId);
+
+    /// Follows a master's stream. Gives the number of the order.
+    fn follow(&self, server: &Arc<Server>, master: &Address, wanted: Wanted) -> u64;
+}
+
+/// Each has one of its own.
+struct Threads;
+
+impl Ways for Threads {
+    fn dial(&self, server: &Arc<Server>, shard: &Arc<Shard>, node: NodeId, own: MemberId) {
+        dialling::dial(server, shard, node, own);
+    }
+
+    fn follow(&self, server: &Arc<Server>, master: &Address, wanted: Wanted) -> u64 {
+        reign::follow(server, master, wanted)
+    }
 }
 
 fn spawn(

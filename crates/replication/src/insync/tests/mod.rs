@@ -6,7 +6,6 @@
 mod disk;
 mod faults;
 mod linear;
-mod network;
 mod plan;
 mod scenes;
 

@@ -7,14 +7,17 @@ use super::super::{
 };
 use super::disk::{Disk, Record};
 use super::linear::Operation;
-use super::network::{End, Network, Parcel};
 use super::plan::Plan;
 use log::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sys::Prng;
+use testkit::network::{self, End, Network};
 
 mod clients;
 mod disturbances;
+
+/// A message with its records, or that the other side has closed the link.
+pub type Parcel = network::Parcel<(Message, Vec<Record>)>;
 
 /// Something that comes to a process of a node.
 #[derive(Clone, Debug)]
@@ -142,7 +145,7 @@ pub struct World {
     /// The register of the last write that was acknowledged.
     written: u64,
     is_store_up: bool,
-    network: Network,
+    network: Network<(Message, Vec<Record>)>,
     queue: BTreeMap<(u64, u64), Happening>,
     happened: u64,
     lives: u64,
@@ -293,7 +296,7 @@ impl World {
             }
             Happening::WayOpens { from, to } => {
                 for (at, end, link, parcel) in self.network.open(from, to, self.now, &mut self.prng) {
-                    let from = self.id(from);
+                    let (link, from) = (LinkId(link), self.id(from));
                     self.at(at, Happening::Arrives(end, Arrival::Message { link, from, parcel }));
                 }
             }
@@ -338,7 +341,10 @@ impl World {
         }
         let end = self.end(node);
         for (link, at, other) in self.network.gone(end, !is_power_cut, self.now, &mut self.prng) {
-            self.at(at, Happening::Arrives(other, Arrival::Event(Event::Closed { link: Some(link) })));
+            self.at(
+                at,
+                Happening::Arrives(other, Arrival::Event(Event::Closed { link: Some(LinkId(link)) })),
+            );
         }
         let stopped = &mut self.nodes[node];
         stopped.member = None;
@@ -380,7 +386,7 @@ impl World {
     fn take(&mut self, node: usize, arrival: Arrival) {
         match arrival {
             Arrival::Event(event) => self.step(node, event, Vec::new()),
-            Arrival::Message { link, from, parcel: Parcel::Message(message, records) } => {
+            Arrival::Message { link, from, parcel: Parcel::Sent((message, records)) } => {
                 self.step(node, Event::Received { link, from, message }, records);
             }
             Arrival::Message { link, parcel: Parcel::Closed, .. } => {
@@ -434,7 +440,7 @@ impl World {
                 self.soon(2 * delay, Happening::Dialled { dialler: end, target });
             }
             Action::Close { link } => {
-                if let Some((at, other)) = self.network.close(link, node, self.now, &mut self.prng) {
+                if let Some((at, other)) = self.network.close(link.0, node, self.now, &mut self.prng) {
                     let closed = Event::Closed { link: Some(link) };
                     self.at(at, Happening::Arrives(other, Arrival::Event(closed)));
                 }
@@ -497,8 +503,8 @@ impl World {
             _ => Vec::new(),
         };
         let sent = {
-            let parcel = Parcel::Message(message, records);
-            self.network.send(link, node, parcel, self.now, &mut self.prng)
+            let parcel = Parcel::Sent((message, records));
+            self.network.send(link.0, node, parcel, self.now, &mut self.prng)
         };
         if let Some((at, end, parcel)) = sent {
             let from = self.id(node);
@@ -549,7 +555,7 @@ impl World {
             return;
         }
         let event = if self.nodes[target].is_up() {
-            Event::Connected { link: self.network.connect(dialler, self.end(target)) }
+            Event::Connected { link: LinkId(self.network.connect(dialler, self.end(target))) }
         } else {
             Event::Closed { link: None }
         };

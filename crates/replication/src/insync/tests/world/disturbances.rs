@@ -1,6 +1,6 @@
 //! What befalls a shard, and the end of it.
 
-use super::super::super::{Event, Loss};
+use super::super::super::{Event, LinkId, Loss};
 use super::{Arrival, Happening, World};
 
 impl World {
@@ -43,7 +43,7 @@ impl World {
             Break => {
                 if let Some((link, ends)) = self.network.break_one(self.now, &mut self.prng) {
                     for (at, end) in ends {
-                        let closed = Event::Closed { link: Some(link) };
+                        let closed = Event::Closed { link: Some(LinkId(link)) };
                         self.at(at, Happening::Arrives(end, Arrival::Event(closed)));
                     }
                 }

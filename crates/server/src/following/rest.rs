@@ -1,0 +1,152 @@
+//! The rest of a master's stream, from where it is gone on with: taken as it comes, and done unit by unit.
+//!
+//! It knows nothing of connections: bytes come from whoever has one ([`super::link`], or a simulated network).
+//!
+//! Thread rule: the thread that has the link.
+
+use super::applying::Applier;
+use super::link::{PATIENCE, look};
+use crate::feeding::{self, joining, synced};
+use crate::followed::Phase;
+use crate::server::Server;
+use ::log::{Stream, SyncPolicy};
+use engine::Attention;
+use replication::link::limits::UNIT_BYTES_MAX_DEFAULT;
+use replication::link::{MasterStream, Place, UnitKind};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long it waits before it looks again whether the disk has taken something.
+const DISK_POLL: Duration = Duration::from_micros(200);
+
+/// The rest of a master's stream.
+pub struct Rest {
+    server: Arc<Server>,
+    order: u64,
+    stream: Stream,
+    units: MasterStream,
+    /// Offsets up to which the master wants to hear that it is done here.
+    asked: VecDeque<u64>,
+}
+
+impl Rest {
+    /// What comes behind this place is done by an order.
+    pub fn begin(server: &Arc<Server>, order: u64, stream: Stream) -> Rest {
+        let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
+        joining::keep_relayed(server);
+        if !server.shard.is_on() {
+            // What is here is the master's from now on.
+            synced::keep_before(server, None);
+        }
+        server.following.change(order, |status| {
+            (status.phase, status.offset, status.read) = (Phase::Connected, place.offset, place.offset);
+        });
+        let units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
+        Rest { server: server.clone(), order, stream, units, asked: VecDeque::new() }
+    }
+
+    /// Takes bytes that go on where those before ended, and does all units that are whole. False: nothing is done now, since what there is has
+    /// to stay of one moment.
+    ///
+    /// # Errors
+    /// They are nothing that a master says, or the order is not in force any more.
+    pub fn take(&mut self, bytes: &[u8], applier: &mut Applier<'_>) -> io::Result<bool> {
+        self.units.feed(bytes);
+        let server = self.server.clone();
+        let Some(applying) = server.following.applying.try_lock_for(PATIENCE) else {
+            look(&server, self.order)?;
+            return Ok(false);
+        };
+        // Who has ended the order while nothing was done must not find more done than then.
+        look(&server, self.order)?;
+        let result = self.apply(applier);
+        feeding::pass_gathered(&server, || 1);
+        let Place { offset, database } = self.units.place();
+        if server.engine.durability.log().is_none() {
+            server.set_stream(Stream { offset, selected: Some(database), ..self.stream });
+        }
+        let read = offset + self.units.waiting_bytes() as u64;
+        server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
+        drop(applying);
+        server.shard.note_done();
+        result.map(|()| true)
+    }
+
+    fn apply(&mut self, applier: &mut Applier<'_>) -> io::Result<()> {
+        while !self.is_paused() {
+            if let Some(run) = self.units.next_run() {
+                let server = &self.server;
+                let done = applier.apply_run(run, || !is_paused(server));
+                self.units.take_back(done);
+            } else {
+                match self.units.next_unit() {
+                    Ok(Some(unit)) => {
+                        if unit.kind() == UnitKind::GetAck {
+                            self.asked.extend(unit.acknowledged());
+                        }
+                        applier.apply(&unit);
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(ending) => return Err(io::Error::new(ErrorKind::InvalidData, ending)),
+                }
+            }
+            self.wait_for_log()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the log takes more.
+    fn wait_for_log(&self) -> io::Result<()> {
+        let Some(log) = self.server.engine.durability.log() else { return Ok(()) };
+        while log.is_full() || log.writable().is_err() {
+            log.nudge();
+            look(&self.server, self.order)?;
+            log.await_disk(DISK_POLL);
+        }
+        Ok(())
+    }
+
+    /// Whether what comes is kept and not done (CLIENT PAUSE).
+    pub fn is_paused(&self) -> bool {
+        is_paused(&self.server)
+    }
+
+    /// Bytes that have come and are not done.
+    pub fn waiting_bytes(&self) -> usize {
+        self.units.waiting_bytes()
+    }
+
+    /// Whether the master wants to hear of something that is done by now, of which it is told then.
+    pub fn is_asked(&mut self, applied: u64) -> bool {
+        let is_asked = self.asked.front().is_some_and(|offset| *offset <= applied);
+        self.asked.retain(|offset| *offset > applied);
+        is_asked
+    }
+
+    /// The first offset of which the master wants to hear, and that is not done.
+    pub fn asked(&self) -> Option<u64> {
+        self.asked.front().copied()
+    }
+}
+
+fn is_paused(server: &Server) -> bool {
+    let engine = &server.engine;
+    engine.attention().contains(Attention::PAUSED) && server.pause.holds_stream(engine.clock.now())
+}
+
+/// What of the stream is done here, and what of it is on disk, where that is promised.
+pub fn done(server: &Server) -> (u64, Option<u64>) {
+    let engine = &server.engine;
+    let applied = || server.following.status().map_or(0, |status| status.offset);
+    match engine.durability.log() {
+        None => (applied(), None),
+        Some(log) => {
+            let durable = log.stream().offset;
+            // What a crash could take back is not done.
+            let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
+            (done, (!log.rests()).then_some(durable))
+        }
+    }
+}
