@@ -157,7 +157,7 @@ impl Selector {
         key_positions(command.row.keys, request, &mut positions);
         if positions.is_empty() {
             // Not a request that would run; still, its keys are named.
-            positions.extend(positions_behind_keyword(&command.row, request));
+            positions.extend(positions_behind_keyword(&command.row, request).into_iter().flatten());
             positions.extend(named_by_count(command, request));
         }
         let given = positions.into_iter().filter(|position| *position < request.len());

@@ -285,17 +285,22 @@ pub fn key_positions(keys: Keys, request: &Request<'_>, positions: &mut Vec<usiz
 }
 
 /// The positions of the keys in the first half of what stands behind a keyword, wherever that is: how a client
-/// finds them that knows nothing of a command but its key specifications. None of other commands.
-pub fn positions_behind_keyword<H>(row: &Row<H>, request: &Request<'_>) -> Range<usize> {
-    let halved = row.key_specs.iter().find_map(|spec| match (spec.begin, spec.find) {
+/// finds them that knows nothing of a command but its key specifications. No positions where the keyword is missing; none at all
+/// of other commands, and where too little stands behind it.
+pub fn positions_behind_keyword<H>(row: &Row<H>, request: &Request<'_>) -> Option<Range<usize>> {
+    let (word, from) = row.key_specs.iter().find_map(|spec| match (spec.begin, spec.find) {
         (Begin::Keyword(word, from), Find::Range { last: -1, step: 1, limit: 2 }) => {
             Some((word, from as usize))
         }
         _ => None,
-    });
-    let is_keyword = |at: &usize, word: &str| request.arg(*at).eq_ignore_ascii_case(word.as_bytes());
-    let keyword = halved.and_then(|(word, from)| (from..request.len()).find(|at| is_keyword(at, word)));
-    keyword.map_or(0..0, |keyword| keyword + 1..keyword + 1 + (request.len() - keyword - 1) / 2)
+    })?;
+    // The last word is not looked at: nothing stands behind it.
+    let mut places = from..request.len().saturating_sub(1);
+    let keyword = places.find(|at| request.arg(*at).eq_ignore_ascii_case(word.as_bytes()));
+    let Some(keyword) = keyword else { return Some(0..0) };
+    let first = keyword + 1;
+    let half = (request.len() - first) / 2;
+    (half > 0).then_some(first..first + half)
 }
 
 /// The positions of a range of keys (see [`Keys::Range`]) in a request of this many words.

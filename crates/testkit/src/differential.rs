@@ -73,6 +73,11 @@ pub enum Kind {
     Scripts,
 }
 
+/// Whether a server answers somebody who comes anew.
+fn is_heard(server: &Server) -> bool {
+    server.connect().and_then(|mut client| client.call(&["PING"])).is_ok()
+}
+
 /// One server taking part.
 #[derive(Debug)]
 struct Node {
@@ -84,8 +89,9 @@ struct Node {
     dumped: Vec<u8>,
 }
 
-/// Real servers that may be lost in one run.
+/// Real servers that may be lost at the beginning of a run, and how many streams allow one more: most of what is played has to be compared.
 const LOST_MAX: u32 = 3;
+const STREAMS_PER_LOSS: u32 = 200;
 
 /// The server under test and the real ones.
 #[derive(Debug)]
@@ -168,13 +174,14 @@ impl Differential {
     /// # Errors
     /// If a server cannot be driven at all.
     pub fn run(&mut self, specs: &[Spec], budget: Budget) -> io::Result<Result<u64, Box<Difference>>> {
-        let (mut played, mut lost) = (0, 0);
+        let (mut played, mut streams, mut lost) = (0, 0, 0);
         for seed in budget.seed.. {
             if !budget.allows(played) {
                 break;
             }
             let stream = self.generate(specs, seed);
             played += stream.len() as u64;
+            streams += 1;
             let found = self
                 .play(&stream)
                 .map_err(|error| io::Error::new(error.kind(), format!("seed {seed}: {error}")))?;
@@ -182,7 +189,7 @@ impl Differential {
                 println!("seed {seed}: given up where the real servers part: {}", show(request));
             }
             if let Some(found) = found {
-                if lost < LOST_MAX && self.replace_mute(&found)? {
+                if lost < LOST_MAX + streams / STREAMS_PER_LOSS && self.replace_mute(&found)? {
                     println!(
                         "seed {seed}: a real server does not answer any more, and is started again: {found}"
                     );
@@ -299,13 +306,17 @@ impl Differential {
     }
 
     /// Starts the real servers again that were lost, if that is all that was found: one does not answer any more where the server under
-    /// test and the other real one agree. There are scripts after which Valkey 8.0.1 never answers again.
+    /// test and the other real one agree, or both do not, and not to anybody. There are scripts after which Valkey 8.0.1 never answers
+    /// again, and such that lose both.
     fn replace_mute(&mut self, found: &Difference) -> io::Result<bool> {
         let answered: Vec<&Answer> =
             found.answers.iter().map(|(_, answer)| answer).filter(|answer| answer.is_some()).collect();
         let is_subject_there = found.answers[0].1.is_some();
-        let do_agree = answered.len() > 1 && answered.windows(2).all(|pair| pair[0] == pair[1]);
+        let do_agree = answered.windows(2).all(|pair| pair[0] == pair[1]);
         if self.kind == Kind::Schedule || !is_subject_there || !do_agree {
+            return Ok(false);
+        }
+        if answered.len() == 1 && self.nodes[1..].iter().any(|node| is_heard(&node.server)) {
             return Ok(false);
         }
         for (node, (_, answer)) in self.nodes.iter_mut().zip(&found.answers) {

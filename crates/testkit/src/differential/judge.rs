@@ -166,6 +166,10 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
     rules::for_request(request).any(|rule| match rule.how {
         How::Unordered => unordered(a).is_some_and(|a| Some(a) == unordered(b)),
         How::Nested => decode(a).zip(decode(b)).is_some_and(|(a, b)| without_order(&a) == without_order(&b)),
+        How::Expiry(second) => {
+            let tolerance = second * if super::is_eager() { 15 } else { 2 };
+            decode(a).zip(decode(b)).is_some_and(|(a, b)| is_within(&a, &b, tolerance))
+        }
         How::Within(tolerance) => decode(a).zip(decode(b)).is_some_and(|(a, b)| is_within(&a, &b, tolerance)),
         How::Shape => a[0] == b[0],
         How::Scan => is_same_scan(request, a, b),

@@ -59,11 +59,15 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     let found = if counts_its_keys(command) {
         counted(command, &request.as_request())
     } else {
-        let mut positions: Vec<usize> =
-            positions_behind_keyword(&command.row, &request.as_request()).collect();
-        if positions.is_empty() {
-            key_positions(command.row.keys, &request.as_request(), &mut positions);
-        }
+        let request = request.as_request();
+        let positions = match positions_behind_keyword(&command.row, &request) {
+            Some(behind) => behind.collect(),
+            None => {
+                let mut positions = Vec::new();
+                key_positions(command.row.keys, &request, &mut positions);
+                positions
+            }
+        };
         Some((positions, Counted::Exactly)).filter(|(positions, _)| !positions.is_empty())
     };
     match found {
