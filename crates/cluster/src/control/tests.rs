@@ -841,7 +841,8 @@ fn settings_that_are_changed_at_the_same_time_all_count() {
         assert_eq!(world.configs[at].answers.get(&ticket), Some(&Ok("OK".to_owned())));
     }
     let (line, _, _) = world.value(key::POLICY).expect("it is there");
-    let wanted = Policy { copies: 3, shards: 3, replace_after: Duration::from_secs(60), move_rate: 777 };
+    let wanted =
+        Policy { copies: 3, shards: 3, replace_after: Duration::from_secs(60), move_rate: 777, restore: 0 };
     assert_eq!(Policy::from_line(line), Some(wanted));
 }
 
