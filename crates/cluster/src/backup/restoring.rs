@@ -36,14 +36,29 @@ pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
 
 /// From here on whoever began before does not go on.
 fn begin(reach: &Reach) -> Result<u64, String> {
-    let answer = reach.config()?.text(&["CLUSTER", "RESTORE", "BEGIN"], 2 * ANSWERING)?;
+    let answer = ask_leader(reach, &["CLUSTER", "RESTORE", "BEGIN"])?;
     let number = answer.strip_prefix("restore ").and_then(|number| number.parse().ok());
     number.ok_or_else(|| format!("the config server answers '{answer}'"))
 }
 
+/// Asks until somebody leads who can do it.
+fn ask_leader(reach: &Reach, words: &[&str]) -> Result<String, String> {
+    let began = Instant::now();
+    loop {
+        match reach.config()?.text(words, 2 * ANSWERING) {
+            // None of these was done.
+            Err(why)
+                if ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| why.starts_with(word))
+                    && began.elapsed() < BEGINNING => {}
+            answer => return answer,
+        }
+        thread::sleep(LOOKING);
+    }
+}
+
 fn end(reach: &Reach, restore: u64, slots: &SlotMap) -> Result<(), String> {
     let words = ["CLUSTER", "RESTORE", "END", &restore.to_string(), &slots.to_line()];
-    match reach.config()?.text(&words, 2 * ANSWERING) {
+    match ask_leader(reach, &words) {
         Ok(_) => Ok(()),
         // It may have been done, and the answer lost.
         Err(_) if reach.topology().is_ok_and(|now| now.slots == *slots) => Ok(()),
