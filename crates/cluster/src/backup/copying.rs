@@ -61,6 +61,8 @@ pub struct Following {
 pub struct Copy {
     pub shard: ShardId,
     pub phase: Phase,
+    /// Which attempt that is of.
+    pub attempt: u32,
     /// Bytes that came.
     pub bytes: u64,
     /// What comes may be behind the moment that is looked for: it is kept in memory until that is known.
@@ -73,7 +75,7 @@ pub struct Copy {
 
 impl Copy {
     pub fn new(shard: ShardId) -> Copy {
-        Copy { shard, phase: Phase::Copying, bytes: 0, is_held: false, cut: None, trouble: None }
+        Copy { shard, phase: Phase::Copying, attempt: 0, bytes: 0, is_held: false, cut: None, trouble: None }
     }
 }
 
@@ -111,6 +113,7 @@ pub fn run(reach: &Reach, copy: &Mutex<Copy>, path: &Path, is_over: &AtomicBool)
                 last = format!("shard {shard}: {why}");
                 let mut copy = copy.lock();
                 (copy.phase, copy.bytes, copy.cut) = (Phase::Copying, 0, None);
+                copy.attempt += 1;
                 copy.trouble = Some(format!("{last}; its copy is begun anew"));
             }
         }

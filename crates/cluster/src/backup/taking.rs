@@ -111,15 +111,9 @@ fn attend(
         if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= TRYING) {
             tried = Some(Instant::now());
             let since = *waits_since.get_or_insert_with(Instant::now);
-            copies.iter().for_each(|copy| copy.lock().is_held = true);
-            match cut::make(reach, shards).and_then(|cut| has_come(&cut, copies).map(|()| cut)) {
-                Ok(cut) => {
-                    for copy in copies {
-                        let mut copy = copy.lock();
-                        copy.cut = cut.positions.get(&copy.shard).map(|position| position.offset);
-                    }
-                    made = Some(cut);
-                }
+            let attempts = hold_back(copies);
+            match cut::make(reach, shards).and_then(|cut| end_at(&cut, copies, &attempts).map(|()| cut)) {
+                Ok(cut) => made = Some(cut),
                 Err(why) if since.elapsed() >= PATIENCE => {
                     return Err(format!("no moment is found that all shards have in common: {why}"));
                 }
@@ -135,12 +129,27 @@ fn attend(
     }
 }
 
-/// Whether the copies are of the streams in which the moment is, and began before it.
-fn has_come(cut: &Cut, copies: &[Mutex<Copy>]) -> Result<(), String> {
-    for copy in copies {
-        let copy = copy.lock();
-        let Phase::Following(following) = &copy.phase else {
-            return Err(format!("the copy of shard {} has just been begun anew", copy.shard));
+/// Has what comes from now on be kept apart. Gives of each copy, if it is there and follows, which attempt that is of.
+fn hold_back(copies: &[Mutex<Copy>]) -> Vec<Option<u32>> {
+    let hold = |copy: &Mutex<Copy>| {
+        let mut copy = copy.lock();
+        copy.is_held = true;
+        matches!(copy.phase, Phase::Following(_)).then_some(copy.attempt)
+    };
+    copies.iter().map(hold).collect()
+}
+
+/// Has all copies end at the moment.
+///
+/// # Errors
+/// One of them is of another stream than that in which the moment is, or was not there before the moment was looked for: it may hold what was written behind it.
+fn end_at(cut: &Cut, copies: &[Mutex<Copy>], attempts: &[Option<u32>]) -> Result<(), String> {
+    // All at once, so that none is begun anew in between.
+    let mut copies: Vec<_> = copies.iter().map(Mutex::lock).collect();
+    for (copy, attempt) in copies.iter().zip(attempts) {
+        let following = match &copy.phase {
+            Phase::Following(following) if *attempt == Some(copy.attempt) => following,
+            _ => return Err(format!("the copy of shard {} has just been begun anew", copy.shard)),
         };
         let position = cut.positions.get(&copy.shard);
         let fits = position.is_some_and(|one| one.stream == following.stream && one.offset >= following.from);
@@ -150,6 +159,9 @@ fn has_come(cut: &Cut, copies: &[Mutex<Copy>]) -> Result<(), String> {
                 copy.shard
             ));
         }
+    }
+    for copy in &mut copies {
+        copy.cut = cut.positions.get(&copy.shard).map(|position| position.offset);
     }
     Ok(())
 }
@@ -243,4 +255,34 @@ pub fn verify(dir: &Path) -> Result<Manifest, String> {
     }
     screen.say(&format!("{}: all is as it was written", told(&manifest, dir)));
     Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::copying::Following;
+    use super::super::cut::Position;
+    use super::*;
+    use std::collections::BTreeMap;
+    use topology::Topology;
+
+    #[test]
+    fn a_copy_that_was_not_there_before_the_moment_does_not_end_at_it() {
+        let shard = ShardId(0);
+        let follows = || Phase::Following(Following { stream: "s".to_owned(), from: 5 });
+        let copies = [Mutex::new(Copy::new(shard))];
+        let position = Position { stream: "s".to_owned(), offset: 9, epoch: 1 };
+        let cut = Cut { topology: Topology::default(), positions: BTreeMap::from([(shard, position)]) };
+        // It comes while the moment is looked for.
+        let attempts = hold_back(&copies);
+        copies[0].lock().phase = follows();
+        assert!(end_at(&cut, &copies, &attempts).is_err());
+        // It is begun anew meanwhile, and follows again.
+        let attempts = hold_back(&copies);
+        copies[0].lock().attempt += 1;
+        assert!(end_at(&cut, &copies, &attempts).is_err());
+        assert_eq!(copies[0].lock().cut, None);
+        let attempts = hold_back(&copies);
+        assert_eq!(end_at(&cut, &copies, &attempts), Ok(()));
+        assert_eq!(copies[0].lock().cut, Some(9));
+    }
 }

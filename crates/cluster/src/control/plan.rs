@@ -188,6 +188,11 @@ impl Control {
                     (draft.after.policy, draft.after.slots) = (Some(policy), slots.clone());
                     draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
                 }
+                // It may go with the same change.
+                Done::Place(_, shard) if !draft.after.shards.contains_key(shard) => {
+                    self.orders.reconsider(ticket);
+                    continue;
+                }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));

@@ -112,7 +112,8 @@ const NOTE_WHAT_THEY_SHOW: &[&str] = &[
 ];
 
 /// What keys there are is no business of those who show nothing, whatever their family.
-const SHOW_KEYS: &[&str] = &["cluster|countkeysinslot", "cluster|getkeysinslot", "cluster|slot-stats"];
+const SHOW_KEYS: &[&str] =
+    &["cluster|countkeysinslot", "cluster|cut", "cluster|getkeysinslot", "cluster|slot-stats"];
 
 #[test]
 fn a_reply_waits_for_everything_unless_its_row_is_known_to_look_at_less() {
