@@ -373,6 +373,10 @@ impl Front {
                         }
                     }
                     () = server.departure.wanted() => {
+                        // The one that was wanted may be given up by now.
+                        if !server.departure.is_waiting() {
+                            continue;
+                        }
                         if let Some(scripts) = depart(server, Wish::default(), &mut signals).await {
                             break (0, scripts);
                         }

@@ -341,12 +341,14 @@ pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
     /// Whether more was asked for than there was.
     ran_out: bool,
+    /// What declares to be longer is refused before it is there.
+    string_max: u64,
 }
 
 impl<'a> Reader<'a> {
     /// Begins with the first of `bytes`.
     pub fn over(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes, ran_out: false }
+        Reader { rest: bytes, ran_out: false, string_max: u64::MAX }
     }
 
     pub fn byte(&mut self) -> Result<u8, RestoreError> {
@@ -374,7 +376,11 @@ impl<'a> Reader<'a> {
 
     fn compressed(&mut self) -> Result<Vec<u8>, RestoreError> {
         let packed_length = self.length()?;
-        let length = string_length(self.length()?)?;
+        let length = self.length()?;
+        if length > packed_length.saturating_mul(EXPANSION_MAX) || length > self.string_max {
+            return Err(RestoreError::BadFormat);
+        }
+        let length = usize::try_from(length).map_err(|_| RestoreError::BadFormat)?;
         let packed = self.take(packed_length)?;
         lzf::decompress(packed, length).ok_or(RestoreError::BadFormat)
     }
@@ -393,7 +399,10 @@ impl<'a> Reader<'a> {
     }
 
     pub fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
-        let count = string_length(count)?;
+        if count > self.string_max {
+            return Err(RestoreError::BadFormat);
+        }
+        let count = usize::try_from(count).map_err(|_| RestoreError::BadFormat)?;
         match self.rest.split_off(..count) {
             Some(taken) => Ok(taken),
             None => Err(self.note_end()),
@@ -412,14 +421,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The longest string that is believed in: what a master or a file declares is refused before memory is taken for it. As much as a request may have; a Redis
-/// takes 512 MB of a client unless `proto-max-bulk-len` says more.
-const STRING_BYTES_MAX: u64 = 2 << 30;
-
-fn string_length(declared: u64) -> Result<usize, RestoreError> {
-    let length = Some(declared).filter(|length| *length <= STRING_BYTES_MAX);
-    length.and_then(|length| usize::try_from(length).ok()).ok_or(RestoreError::BadFormat)
-}
+/// So many bytes at most stand for one that is packed: a copy of up to 264 bytes takes three.
+const EXPANSION_MAX: u64 = 264 / 3;
 
 fn integer_text(value: i64) -> Vec<u8> {
     format_i64(value, &mut IntBuffer::new()).to_vec()

@@ -32,6 +32,22 @@ const PIECE_BYTES: usize = 96 << 10;
 /// A value that is longer is brought in pieces.
 const VALUE_BYTES: usize = 120 << 10;
 
+/// A server that has all of a shard's file, on the connection on which it was brought.
+pub struct Brought(Asking);
+
+impl Brought {
+    /// Whether what was brought is still all there: the server is still master, and nobody has emptied it, or brings another backup.
+    ///
+    /// # Errors
+    /// It is not, or cannot be asked.
+    pub fn confirm(&mut self) -> Result<(), String> {
+        match self.0.ask(&["SLOTMOVE", "CONFIRM"], PATIENCE)? {
+            Value::Int(1) => Ok(()),
+            _ => Err("what was brought is not whole".to_owned()),
+        }
+    }
+}
+
 /// Brings a shard's file to a server. Counts bytes that are read.
 ///
 /// # Errors
@@ -42,7 +58,7 @@ pub fn bring(
     to: &Server,
     restore: u64,
     done: &AtomicU64,
-) -> Result<(), String> {
+) -> Result<Brought, String> {
     let asking = welcome(reach, to, restore)?;
     let mut bringing = Bringing {
         asking,
@@ -56,10 +72,9 @@ pub fn bring(
     reading::read(path, (one.from, one.until), &mut bringing)?;
     bringing.settle()?;
     bringing.load_functions()?;
-    match bringing.asking.ask(&["SLOTMOVE", "CONFIRM"], PATIENCE)? {
-        Value::Int(1) => Ok(()),
-        _ => Err("what was brought is not whole".to_owned()),
-    }
+    let mut brought = Brought(bringing.asking);
+    brought.confirm()?;
+    Ok(brought)
 }
 
 fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<Asking, String> {

@@ -7,12 +7,14 @@
 use super::Reach;
 use crate::asking::Asking;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topology::{ShardId, Topology};
 use wire::Value;
 
 /// Writes are held back for so long at most, if nobody lets them go on before.
-const HOLD_MS: &[u8] = b"1000";
+const HOLD_MS: &[u8] = b"500";
+/// How long it may take until all hold them back. One that takes longer, as behind a script, is no reason to have all others wait.
+const HOLDING: Duration = Duration::from_millis(250);
 /// How long an answer may take that waits for what was written to be committed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -75,9 +77,9 @@ struct Held {
 fn hold(held: &mut [Held]) -> Result<BTreeMap<ShardId, Position>, String> {
     held.iter_mut()
         .try_for_each(|one| one.asking.say(&[&b"CLUSTER"[..], b"CUT", b"HOLD", HOLD_MS], PATIENCE))?;
-    let mut refused = Ok(());
+    let (mut refused, until) = (Ok(()), Instant::now() + HOLDING);
     for one in held.iter_mut() {
-        match one.asking.receive(PATIENCE) {
+        match one.asking.receive(until.saturating_duration_since(Instant::now())) {
             Ok(Value::Int(cut)) => one.cut = Some(cut.to_string()),
             Ok(_) => refused = Err(format!("shard {}: its master does not say what it holds", one.shard)),
             Err(why) => refused = Err(format!("shard {}: {why}", one.shard)),

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::path::Path;
-use sys::file::Fs;
+use sys::file::{Fs, Kind};
 use topology::{ShardId, SlotRange};
 
 /// The file's name.
@@ -11,7 +12,7 @@ pub const NAME: &str = "manifest.json";
 /// Its version.
 const FORMAT: u64 = 1;
 /// The longest that is read: of a thousand shards with scattered slots.
-const BYTES_MAX: u64 = 64 << 20;
+const BYTES_MAX: u64 = 8 << 20;
 
 /// What a backup is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,18 @@ pub fn hexadecimal(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What never ends to be read, or begins, is no part of a backup.
+///
+/// # Errors
+/// It is something else than a file.
+pub fn refuse_what_is_no_file(path: &Path) -> Result<(), String> {
+    match Fs::Real.kind(path) {
+        Ok(Some(Kind::Directory | Kind::Other)) => Err(format!("{} is no file", path.display())),
+        // Whoever reads it says so.
+        Ok(Some(Kind::File) | None) | Err(_) => Ok(()),
+    }
+}
+
 impl Manifest {
     fn to_json(&self) -> Value {
         let shards = self.shards.iter().map(|one| {
@@ -90,6 +103,7 @@ impl Manifest {
     /// One sentence.
     pub fn read(dir: &Path) -> Result<Manifest, String> {
         let path = dir.join(NAME);
+        refuse_what_is_no_file(&path)?;
         let text = Fs::Real.read(&path, BYTES_MAX).map_err(|error| {
             format!("{} cannot be read ({error}): a backup is whole when it has one", path.display())
         })?;
@@ -109,7 +123,18 @@ impl Manifest {
         if json["sha256"].as_str() != Some(&sum) {
             return Err(damaged());
         }
-        Manifest::from_json(&json["backup"]).ok_or_else(damaged)
+        Manifest::from_json(&json["backup"]).filter(Manifest::is_sound).ok_or_else(damaged)
+    }
+
+    /// Whether there are shards, each with a file of its own, and no slot is two shards'.
+    fn is_sound(&self) -> bool {
+        let (mut shards, mut files, mut slots) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let are_new = self.shards.iter().all(|one| {
+            shards.insert(one.shard)
+                && files.insert(&one.file)
+                && one.slots.iter().flat_map(|range| range.slots()).all(|slot| slots.insert(slot))
+        });
+        are_new && !self.shards.is_empty()
     }
 
     fn from_json(json: &Value) -> Option<Manifest> {

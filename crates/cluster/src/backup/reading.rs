@@ -1,6 +1,6 @@
 //! A shard's file: all its keys, and what is done behind them.
 
-use super::manifest::{ShardFile, hexadecimal};
+use super::manifest::{ShardFile, hexadecimal, refuse_what_is_no_file};
 use replication::link::{MasterStream, Place, Role, Words};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -52,6 +52,7 @@ pub fn kind(request: &Request<'_>) -> Kind {
 
 /// Looks whether a file is the one that a manifest tells of, byte for byte.
 pub fn compare(path: &Path, one: &ShardFile, mut passed: impl FnMut(u64)) -> Result<(), String> {
+    refuse_what_is_no_file(path)?;
     let (bytes, sum) = sum(path, &mut passed)?;
     match bytes == one.bytes && sum == one.sha256 {
         true => Ok(()),

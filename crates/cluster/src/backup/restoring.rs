@@ -1,6 +1,7 @@
 //! `tarn cluster restore`: brings a backup to a cluster whose slots have no owners yet, all shards at once; then gives the slots owners, by one change. Before that nobody sees
 //! anything of it, and it can be begun again.
 
+use super::bringing::Brought;
 use super::manifest::{Manifest, ShardFile};
 use super::{ANSWERING, Reach, Screen, bringing, taking};
 use parking_lot::Mutex;
@@ -24,14 +25,22 @@ pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
     let mut screen = Screen::new();
     let restore = begin(reach)?;
     let targets = wait_for_shards(reach, &manifest, &mut screen)?;
-    bring_all(reach, dir, &targets, restore, &mut screen)?;
+    let brought = bring_all(reach, dir, &targets, restore, &mut screen)?;
     let mut slots = SlotMap::default();
     for (one, to, _) in &targets {
         one.slots.iter().flat_map(|range| range.slots()).for_each(|slot| slots.set(slot, Some(*to)));
     }
+    // The first may have waited for the last for hours.
+    for (shard, mut one) in brought {
+        one.confirm().map_err(|why| unfinished(shard, &why))?;
+    }
     end(reach, restore, &slots)?;
     screen.say(&format!("{} shards have what the backup holds, and the slots that they had", targets.len()));
     Ok(())
+}
+
+fn unfinished(shard: ShardId, why: &str) -> String {
+    format!("shard {shard}: {why}; nothing is restored, and it can be begun again")
 }
 
 /// From here on whoever began before does not go on.
@@ -100,20 +109,18 @@ fn bring_all(
     targets: &[Target],
     restore: u64,
     screen: &mut Screen,
-) -> Result<(), String> {
+) -> Result<Vec<(ShardId, Brought)>, String> {
     let (done, of) = (AtomicU64::new(0), targets.iter().map(|(one, ..)| one.bytes).sum::<u64>());
-    let failed = Mutex::new(None);
+    let (failed, brought) = (Mutex::new(None), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         let threads: Vec<_> = targets
             .iter()
             .map(|(one, to, master)| {
-                let (done, failed) = (&done, &failed);
+                let (done, failed, brought) = (&done, &failed, &brought);
                 scope.spawn(move || {
-                    let brought = bringing::bring(reach, (&dir.join(&one.file), one), master, restore, done);
-                    if let Err(why) = brought {
-                        let sentence =
-                            format!("shard {to}: {why}; nothing is restored, and it can be begun again");
-                        failed.lock().get_or_insert(sentence);
+                    match bringing::bring(reach, (&dir.join(&one.file), one), master, restore, done) {
+                        Ok(there) => brought.lock().push((*to, there)),
+                        Err(why) => drop(failed.lock().get_or_insert_with(|| unfinished(*to, &why))),
                     }
                 })
             })
@@ -124,5 +131,5 @@ fn bring_all(
             thread::sleep(LOOKING);
         }
     });
-    failed.into_inner().map_or(Ok(()), Err)
+    failed.into_inner().map_or(Ok(brought.into_inner()), Err)
 }

@@ -16,8 +16,9 @@ use topology::{ShardId, SlotRange};
 
 /// How often it looks how far the copies are.
 const LOOKING: Duration = Duration::from_millis(50);
-/// How often a moment is looked for.
+/// How long after it was looked for in vain a moment is looked for again: twice as long each time, up to so long.
 const TRYING: Duration = Duration::from_millis(500);
+const TRYING_MAX: Duration = Duration::from_secs(10);
 /// How long there may be none.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -93,6 +94,7 @@ fn attend(
     screen: &mut Screen,
 ) -> Result<Cut, String> {
     let (mut made, mut waits_since, mut tried, mut told) = (None, None, None::<Instant>, String::new());
+    let mut pause = TRYING;
     loop {
         let phases = look(copies, screen)?;
         if phases.iter().all(|phase| matches!(phase, Phase::Whole(..)))
@@ -108,13 +110,12 @@ fn attend(
                 "a shard's copy broke off behind the moment that all have in common: begin again".to_owned()
             );
         }
-        if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= TRYING) {
-            tried = Some(Instant::now());
+        if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= pause) {
             let since = *waits_since.get_or_insert_with(Instant::now);
             let attempts = hold_back(copies);
             match cut::make(reach, shards).and_then(|cut| end_at(&cut, copies, &attempts).map(|()| cut)) {
                 Ok(cut) => made = Some(cut),
-                Err(why) if since.elapsed() >= PATIENCE => {
+                Err(why) if since.elapsed() >= PATIENCE || is_final(&why) => {
                     return Err(format!("no moment is found that all shards have in common: {why}"));
                 }
                 Err(why) if why != told => {
@@ -124,9 +125,16 @@ fn attend(
                 Err(_) => {}
             }
             copies.iter().for_each(|copy| copy.lock().is_held = false);
+            tried = Some(Instant::now());
+            pause = (2 * pause).min(TRYING_MAX);
         }
         thread::sleep(LOOKING);
     }
+}
+
+/// Whether waiting makes no difference.
+fn is_final(why: &str) -> bool {
+    ["NOPERM", "WRONGPASS", "NOAUTH", "unknown subcommand"].iter().any(|word| why.contains(word))
 }
 
 /// Has what comes from now on be kept apart. Gives of each copy, if it is there and follows, which attempt that is of.

@@ -203,7 +203,10 @@ pub fn read_coming(
     take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
 ) -> io::Result<(Loaded, Vec<Vec<u8>>)> {
     let as_of = (engine.clock.now(), Expired::Kept);
-    read_source(engine, (path, source), as_of, |_, _| (), take)
+    let longest = u64::try_from(engine.config.proto_max_bulk_len()).unwrap_or(0).max(STRING_BYTES_COMING);
+    let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
+    reader.set_string_max(longest);
+    read_from(engine, (path, reader), as_of, |_, _| (), take)
 }
 
 /// The same, told of the keys that are passed over.
@@ -217,17 +220,21 @@ fn read_all(
     let Some(source) = Content::open(&Fs::Real, path).map_err(|error| wrong(path, &error))? else {
         return Ok(None);
     };
-    read_source(engine, (path, source), as_of, passed, take).map(Some)
+    let reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
+    read_from(engine, (path, reader), as_of, passed, take).map(Some)
 }
 
-fn read_source(
+/// A string that a master declares to be longer is refused before it comes, unless `proto-max-bulk-len` lets clients have such here: as much as one
+/// request of a master's may have.
+const STRING_BYTES_COMING: u64 = 2 << 30;
+
+fn read_from(
     engine: &Engine,
-    (path, source): (&Path, impl io::Read),
+    (path, mut reader): (&Path, FileReader<impl io::Read>),
     (now, expired): (UnixMs, Expired),
     mut passed: impl FnMut(DbIndex, &[u8]),
     mut take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
 ) -> io::Result<(Loaded, Vec<Vec<u8>>)> {
-    let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
     reader.set_checksum(engine.settings.checksum());
     let thresholds = engine.settings.thresholds();
     let mut loaded = Loaded { keys: 0, expired: 0, end: 0, whole_from: None };

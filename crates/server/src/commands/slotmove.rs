@@ -130,11 +130,13 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if !is_latest {
         return Err(refused("another restore has begun since"));
     }
-    let flush = RequestBuf::from_args([b"FLUSHALL"]);
-    match replay.apply_within(context.batch, DbIndex(0), NO_TIME_IS_UP, &flush.as_request()) {
-        Ok(_) => {}
-        Err(Rejection::Failed(_, error)) => return Err(error),
-        Err(rejection) => return Err(refused(&rejection.to_string())),
+    for words in [&["FLUSHALL"][..], &["FUNCTION", "FLUSH"]] {
+        let request = RequestBuf::from_args(words.iter().copied());
+        match replay.apply_within(context.batch, DbIndex(0), NO_TIME_IS_UP, &request.as_request()) {
+            Ok(_) => {}
+            Err(Rejection::Failed(_, error)) => return Err(error),
+            Err(rejection) => return Err(refused(&rejection.to_string())),
+        }
     }
     let token = server.arrivals.lock().let_in_restore(number, keyspace.upheavals());
     let token = token.ok_or_else(|| refused("another restore has begun since"))?;

@@ -76,6 +76,7 @@ const SHOW_NOTHING: &[&str] = &[
     "slotmove",
     "slotmove|begin",
     "slotmove|help",
+    "slotmove|restore",
     "slowlog",
     "slowlog|help",
     "slowlog|len",

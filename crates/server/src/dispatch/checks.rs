@@ -148,7 +148,9 @@ fn check_state(
     } else if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
         return Verdict::Refuse(refusals::NO_REPLICAS);
     }
-    if attention.contains(Attention::LOADING_BESIDE) && flags.contains(Flags::NO_ASYNC_LOADING) {
+    if attention.contains(Attention::LOADING_BESIDE)
+        && (flags.contains(Flags::NO_ASYNC_LOADING) || may_append(flags))
+    {
         return Verdict::Refuse(LOADING);
     }
     if !attention.contains(Attention::LOG_FAILED)
@@ -207,6 +209,11 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
         true => Verdict::Refuse(refusals::MASTER_DOWN),
         false => Verdict::Run,
     }
+}
+
+/// Whether what only reads may write to the log all the same, as a count that it keeps. While a copy is loaded beside what is here nothing is appended.
+pub fn may_append(flags: Flags) -> bool {
+    flags.contains(Flags::MAY_REPLICATE) && !flags.contains(Flags::LOADING)
 }
 
 /// Whether clients may not write while a master is followed. What they wrote while a copy is loaded would be gone behind it.

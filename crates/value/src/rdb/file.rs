@@ -371,6 +371,7 @@ pub struct FileReader<S> {
     libraries: Vec<Vec<u8>>,
     /// Of all that the file has had.
     library_bytes: usize,
+    string_max: u64,
     late_facts: Vec<(Vec<u8>, Vec<u8>)>,
     is_at_end: bool,
     checksum: Checksum,
@@ -392,6 +393,7 @@ impl<S: Read> FileReader<S> {
             database: 0,
             libraries: Vec::new(),
             library_bytes: 0,
+            string_max: u64::MAX,
             late_facts: Vec::new(),
             is_at_end: false,
             checksum: Checksum::Checked,
@@ -419,6 +421,11 @@ impl<S: Read> FileReader<S> {
     /// Offset of the first byte that is not done with: where an item begins, or the checksum, if there is one.
     pub fn position(&self) -> u64 {
         self.offset + self.at as u64
+    }
+
+    /// Refuses what declares to be a longer string, before it comes: of somebody who may say anything.
+    pub fn set_string_max(&mut self, bytes: u64) {
+        self.string_max = bytes;
     }
 
     /// Passes over the checksum at the file's end, or not.
@@ -493,7 +500,7 @@ impl<S: Read> FileReader<S> {
     /// Reads one item, with as much of the file in the window as it takes.
     fn item(&mut self, thresholds: &Thresholds) -> Result<Item, FileError> {
         loop {
-            let mut reader = Reader::over(&self.window[self.at..]);
+            let mut reader = Reader { string_max: self.string_max, ..Reader::over(&self.window[self.at..]) };
             let read = item(&mut reader, self.database, thresholds);
             let (left, ran_out) = (reader.rest.len(), reader.ran_out);
             match read {

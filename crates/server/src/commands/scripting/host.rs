@@ -227,6 +227,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         if may_write && self.limits.reads_only {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
+        if checks::may_append(command.row.flags)
+            && self.context.server.engine.attention().contains(Attention::LOADING_BESIDE)
+        {
+            return Err(checks::LOADING);
+        }
         if command.is(Flags::WRITE)
             && let Some(error) = &self.disk_error
         {

@@ -131,6 +131,7 @@ fn what_declares_more_than_a_server_holds_is_refused_before_it_comes() {
     for file in [plain, packed] {
         // There is always more of it.
         let mut reader = FileReader::open((&file[..]).chain(io::repeat(b'x'))).unwrap();
+        reader.set_string_max(2 << 30);
         assert!(matches!(reader.next_entry(&Thresholds::default()), Err(FileError::Corrupt(_))));
     }
     let library = [&[OP_FUNCTIONS, 0x80][..], &(1_u32 << 20).to_be_bytes(), &vec![b'x'; 1 << 20]].concat();
