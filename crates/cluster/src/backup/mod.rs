@@ -14,11 +14,21 @@ mod taking;
 
 use crate::asking::{Asking, Entry};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use topology::{Server, Topology};
 
 pub use restoring::restore;
 pub use taking::{take, verify};
+
+/// How many shards a backup has.
+///
+/// # Errors
+/// It is none.
+pub fn count_shards(dir: &Path) -> Result<u16, String> {
+    let count = manifest::Manifest::read(dir)?.shards.len();
+    u16::try_from(count).map_err(|_| "the backup has more shards than there can be".to_owned())
+}
 
 /// How long an answer may take that needs nobody else.
 const ANSWERING: Duration = Duration::from_secs(10);

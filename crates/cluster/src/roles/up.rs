@@ -67,6 +67,9 @@ impl Layout {
     }
 }
 
+/// How many shards there are if nobody says it.
+const SHARDS: u16 = 3;
+
 /// The words of `up`.
 struct Given {
     dir: PathBuf,
@@ -137,7 +140,7 @@ impl Given {
         let about = |error: io::Error| format!("{}: {error}", path.display());
         if Fs::Real.kind(&path).map_err(about)?.is_none() {
             let layout = Layout {
-                shards: self.shards.unwrap_or(3),
+                shards: self.shards.unwrap_or(SHARDS),
                 copies: self.copies.unwrap_or(2),
                 port: self.port.unwrap_or(7000),
                 config_port: self.config_port.unwrap_or(CONFIG_PORT),
@@ -192,7 +195,15 @@ fn say(text: &str) {
 
 /// Runs `tarn cluster up`.
 pub fn run(words: &[String]) -> Result<(), String> {
-    let given = Given::read(words)?;
+    let mut given = Given::read(words)?;
+    if let Some(backup) = &given.restore {
+        // Before anything is there that would wait for it.
+        let wanted = backup::count_shards(backup)?;
+        let shards = *given.shards.get_or_insert(wanted.max(SHARDS));
+        if shards < wanted {
+            return Err(format!("the backup has {wanted} shards: say --shards {wanted}, or more"));
+        }
+    }
     let _lock = given.lock()?;
     let layout = given.layout()?;
     for told in children::end_left(&given.dir)? {

@@ -49,6 +49,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .complexity("O(1)")
         .summary("Lists the subcommands."),
     sub("slotmove|restore", 3, FLAGS.union(Flags::WRITE), restore)
+        .shows(Shows::Everything)
         .complexity("O(N), N being the number of keys that an earlier attempt has left")
         .syntax("restore")
         .summary("Is what is said by who brings a backup, as long as no slot is anybody's."),

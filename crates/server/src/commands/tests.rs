@@ -76,7 +76,6 @@ const SHOW_NOTHING: &[&str] = &[
     "slotmove",
     "slotmove|begin",
     "slotmove|help",
-    "slotmove|restore",
     "slowlog",
     "slowlog|help",
     "slowlog|len",
@@ -112,7 +111,7 @@ const NOTE_WHAT_THEY_SHOW: &[&str] = &[
     "watch",
 ];
 
-/// What keys there are is no business of those who show nothing, whatever their family.
+/// What keys there are, and how far the log goes, is no business of those who show nothing, whatever their family.
 const SHOW_KEYS: &[&str] =
     &["cluster|countkeysinslot", "cluster|cut", "cluster|getkeysinslot", "cluster|slot-stats"];
 

@@ -2,6 +2,7 @@
 
 use super::link::look;
 use super::taken;
+use crate::blocking;
 use crate::server::Server;
 use ::log::{Lsn, Stream};
 use engine::import::rdb;
@@ -136,6 +137,7 @@ pub fn put_in_place(
             taken::note_here(server, (stream.offset, until));
             // What was written beside the former data is gone.
             server.engine.keyspace.remember_beside(true);
+            serve_waiting(server);
             log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
             Ok(stream)
         }
@@ -150,6 +152,16 @@ pub fn put_in_place(
         }
         Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
     }
+}
+
+/// Who waits for a key that came with the copy is served.
+fn serve_waiting(server: &Server) {
+    let (guest, now) = (server.engine.following_guest(), server.engine.clock.now());
+    let mut batch = server.engine.keyspace.enter(guest);
+    if batch.has_ready() {
+        blocking::serve(server, &mut batch, guest, now);
+    }
+    batch.release();
 }
 
 /// Removes what a run that was ended has left of a copy.
