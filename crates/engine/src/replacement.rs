@@ -16,11 +16,13 @@ use crate::import::rdb::{self, Expired};
 use crate::scripts::{Libraries, libraries};
 use crate::{Attention, loading};
 use ::log::{Log, Recovery, ReplicationId, Stream, Unit};
-use keyspace::{Keyspace, Touch};
+use keyspace::{Exclusive, Keyspace, Touch};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use sys::prng::entropy_seed;
 use telemetry::log;
 
@@ -104,13 +106,42 @@ pub fn replace(
 pub struct Beside<'e>(&'e Engine);
 
 impl Beside<'_> {
-    /// From here on.
-    pub fn begin(engine: &Engine) -> Beside<'_> {
+    /// From here on. Calls `meanwhile` as long as a script is slow.
+    ///
+    /// # Errors
+    /// That of `meanwhile`.
+    pub fn begin<'e>(
+        engine: &'e Engine,
+        meanwhile: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<Beside<'e>> {
         engine.set_attention(Attention::LOADING_BESIDE, true);
         let beside = Beside(engine);
         // Whoever was let in before has left.
-        engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| ());
-        beside
+        alone(engine, meanwhile, |_| ())?;
+        Ok(beside)
+    }
+}
+
+/// Between two attempts to have the keyspace alone that a script has.
+const SCRIPT_POLL: Duration = Duration::from_millis(5);
+
+/// Does something while nobody else is in the keyspace. A script that is slow is not waited for in line: who would kill it could not be heard.
+fn alone<T>(
+    engine: &Engine,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+    mut work: impl FnMut(&mut Exclusive<'_>) -> T,
+) -> io::Result<T> {
+    loop {
+        let is_slow = || engine.keyspace.has_any_slow_holder();
+        if let Some(mut batch) = engine.keyspace.enter_unless(engine.following_guest(), is_slow)
+            && batch.try_hold_all()
+        {
+            let done = batch.exclusively(engine.clock.now(), Touch::No, &mut work);
+            batch.release();
+            return Ok(done);
+        }
+        meanwhile()?;
+        thread::sleep(SCRIPT_POLL);
     }
 }
 
@@ -146,14 +177,19 @@ pub fn load_beside(
 ///
 /// # Errors
 /// What became of what was there.
-pub fn take_over(Beside(engine): &Beside<'_>, coming: Loaded, stream: Stream) -> Result<(), Failure> {
+pub fn take_over(
+    Beside(engine): &Beside<'_>,
+    coming: Loaded,
+    stream: Stream,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> Result<(), Failure> {
     let _held = Unwritten::begin(engine);
     let log = engine.durability.log();
     if let Some(log) = log {
         give_way(engine, log, stream).map_err(Failure::Kept)?;
         write_coming(engine, log, &coming).map_err(Failure::Torn)?;
     }
-    exchange(engine, coming);
+    exchange(engine, coming, meanwhile);
     log.map_or(Ok(()), |log| begin(engine, log, stream)).map_err(Failure::Torn)
 }
 
@@ -167,16 +203,24 @@ fn write_coming(engine: &Engine, log: &Log, coming: &Loaded) -> io::Result<()> {
 }
 
 /// Shows what was loaded, and tells those who watch keys, but no log.
-fn exchange(engine: &Engine, coming: Loaded) {
+fn exchange(engine: &Engine, coming: Loaded, meanwhile: &mut dyn FnMut() -> io::Result<()>) {
     let Loaded { keyspace, libraries } = coming;
-    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |all| {
+    let mut libraries = Some(libraries);
+    // Nothing is left undone from here on, whatever has become of the master.
+    let mut meanwhile = || {
+        let _ = meanwhile();
+        Ok(())
+    };
+    let cleared = alone(engine, &mut meanwhile, |all| {
         let cleared = all.take_over(&keyspace);
-        all.free_afterwards(cleared);
-        set_libraries(engine, libraries);
+        set_libraries(engine, libraries.take().unwrap_or_default());
         if engine.durability.log().is_none() {
             all.forget_stamps();
         }
+        cleared
     });
+    // Others are let in again while it is freed.
+    drop(cleared);
 }
 
 /// Reads through what the directory held where the stream of this name, or of whatever name, was at an offset, or somewhat before. None: it does not go back so

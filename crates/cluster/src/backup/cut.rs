@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use topology::{ShardId, Topology};
 use wire::Value;
 
-/// Writes are held back for so long at most, if nobody lets them go on before.
-const HOLD_MS: &[u8] = b"500";
-/// How long it may take until all hold them back. One that takes longer, as behind a script, is no reason to have all others wait.
-const HOLDING: Duration = Duration::from_millis(250);
+/// Writes are held back for so long at most, if nobody lets them go on before: so many times as long as it may take until all hold them back.
+const HOLDINGS: u32 = 2;
+/// What is there already is taken, however late it is.
+const GLANCE: Duration = Duration::from_millis(20);
 /// How long an answer may take that waits for what was written to be committed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -32,11 +32,11 @@ pub struct Cut {
     pub positions: BTreeMap<ShardId, Position>,
 }
 
-/// Finds one.
+/// Finds one. `holding`: how long it may take until all hold writes back; one that takes longer, as behind a script, is no reason to have all others wait.
 ///
 /// # Errors
 /// There is none now: a shard has no master, or another one, or slots are on their way.
-pub fn make(reach: &Reach, shards: &[ShardId]) -> Result<Cut, String> {
+pub fn make(reach: &Reach, shards: &[ShardId], holding: Duration) -> Result<Cut, String> {
     let before = reach.topology()?;
     look_at_slots(&before, shards)?;
     let mut held = Vec::new();
@@ -44,7 +44,7 @@ pub fn make(reach: &Reach, shards: &[ShardId]) -> Result<Cut, String> {
         let master = before.master_of(*shard).ok_or_else(|| format!("shard {shard} has no master"))?;
         held.push(Held { shard: *shard, asking: reach.server(master)?, cut: None });
     }
-    let positions = hold(&mut held);
+    let positions = hold(&mut held, holding);
     // Whatever came of it.
     release(&mut held);
     let positions = positions?;
@@ -74,16 +74,22 @@ struct Held {
 }
 
 /// Asks all of them before any answer is waited for: a moment is as short as the slowest.
-fn hold(held: &mut [Held]) -> Result<BTreeMap<ShardId, Position>, String> {
-    held.iter_mut()
-        .try_for_each(|one| one.asking.say(&[&b"CLUSTER"[..], b"CUT", b"HOLD", HOLD_MS], PATIENCE))?;
-    let (mut refused, until) = (Ok(()), Instant::now() + HOLDING);
+fn hold(held: &mut [Held], holding: Duration) -> Result<BTreeMap<ShardId, Position>, String> {
+    let longest = (HOLDINGS * holding).as_millis().to_string();
+    let words = [&b"CLUSTER"[..], b"CUT", b"HOLD", longest.as_bytes()];
+    held.iter_mut().try_for_each(|one| one.asking.say(&words, PATIENCE))?;
+    let (mut refused, until) = (Ok(()), Instant::now() + holding);
     for one in held.iter_mut() {
-        match one.asking.receive(until.saturating_duration_since(Instant::now())) {
-            Ok(Value::Int(cut)) => one.cut = Some(cut.to_string()),
-            Ok(_) => refused = Err(format!("shard {}: its master does not say what it holds", one.shard)),
-            Err(why) => refused = Err(format!("shard {}: {why}", one.shard)),
-        }
+        let why = match one.asking.receive(until.saturating_duration_since(Instant::now()).max(GLANCE)) {
+            Ok(Value::Int(cut)) => {
+                one.cut = Some(cut.to_string());
+                continue;
+            }
+            Ok(_) => "its master does not say what it holds".to_owned(),
+            Err(why) => why,
+        };
+        // The first is whom the others wait for.
+        refused = refused.and_then(|()| Err(format!("shard {}: {why}", one.shard)));
     }
     refused?;
     for one in held.iter_mut() {
@@ -111,6 +117,11 @@ fn position(answer: &Value) -> Option<Position> {
 /// Who does not hear of it lets writes go on by himself.
 fn release(held: &mut [Held]) {
     for one in held.iter_mut() {
+        if one.cut.is_none()
+            && let Ok(Value::Int(cut)) = one.asking.receive(GLANCE)
+        {
+            one.cut = Some(cut.to_string());
+        }
         if let Some(cut) = &one.cut {
             let _ = one.asking.say(&[&b"CLUSTER"[..], b"CUT", b"RELEASE", cut.as_bytes()], PATIENCE);
         }

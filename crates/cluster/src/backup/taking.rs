@@ -19,6 +19,9 @@ const LOOKING: Duration = Duration::from_millis(50);
 /// How long after it was looked for in vain a moment is looked for again: twice as long each time, up to so long.
 const TRYING: Duration = Duration::from_millis(500);
 const TRYING_MAX: Duration = Duration::from_secs(10);
+/// How long it may take until all hold writes back: twice as long each time, up to so long.
+const HOLDING: Duration = Duration::from_millis(250);
+const HOLDING_MAX: Duration = Duration::from_secs(1);
 /// How long there may be none.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -64,9 +67,13 @@ fn path(dir: &Path, shard: ShardId) -> PathBuf {
 /// A directory that is empty, or has what an attempt has left that was ended.
 fn make_room(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
-    Fs::Real.create_dir_all(dir).map_err(|error| format!("{shown} cannot be made: {error}"))?;
+    let is_new = Fs::Real.kind(dir).is_ok_and(|kind| kind.is_none());
+    let made = Fs::Real.create_dir_all(dir);
+    // As secret as the data: one that was there is its owner's affair.
+    let closed = made.and_then(|()| if is_new { Fs::Real.set_permissions(dir, 0o700) } else { Ok(()) });
+    closed.map_err(|error| format!("{shown} cannot be made: {error}"))?;
     let names = Fs::Real.list(dir).map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    for name in names {
+    for name in &names {
         let name = name.to_string_lossy();
         if name == NAME {
             return Err(format!("{shown} holds a backup already: take another directory"));
@@ -79,11 +86,11 @@ fn make_room(dir: &Path) -> Result<(), String> {
                 "{shown} holds {name}, which is no part of a backup: take another directory"
             ));
         }
-        Fs::Real
-            .remove(&dir.join(&*name))
-            .map_err(|error| format!("{shown}/{name} cannot be removed: {error}"))?;
     }
-    Ok(())
+    names.iter().try_for_each(|name| {
+        let removed = Fs::Real.remove(&dir.join(name));
+        removed.map_err(|error| format!("{shown}/{} cannot be removed: {error}", name.display()))
+    })
 }
 
 /// Waits for the copies, finds a moment when all of them have come so far, and has them end there.
@@ -94,7 +101,7 @@ fn attend(
     screen: &mut Screen,
 ) -> Result<Cut, String> {
     let (mut made, mut waits_since, mut tried, mut told) = (None, None, None::<Instant>, String::new());
-    let mut pause = TRYING;
+    let (mut pause, mut holding) = (TRYING, HOLDING);
     loop {
         let phases = look(copies, screen)?;
         if phases.iter().all(|phase| matches!(phase, Phase::Whole(..)))
@@ -113,7 +120,9 @@ fn attend(
         if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= pause) {
             let since = *waits_since.get_or_insert_with(Instant::now);
             let attempts = hold_back(copies);
-            match cut::make(reach, shards).and_then(|cut| end_at(&cut, copies, &attempts).map(|()| cut)) {
+            match cut::make(reach, shards, holding)
+                .and_then(|cut| end_at(&cut, copies, &attempts).map(|()| cut))
+            {
                 Ok(cut) => made = Some(cut),
                 Err(why) if since.elapsed() >= PATIENCE || is_final(&why) => {
                     return Err(format!("no moment is found that all shards have in common: {why}"));
@@ -126,7 +135,7 @@ fn attend(
             }
             copies.iter().for_each(|copy| copy.lock().is_held = false);
             tried = Some(Instant::now());
-            pause = (2 * pause).min(TRYING_MAX);
+            (pause, holding) = ((2 * pause).min(TRYING_MAX), (2 * holding).min(HOLDING_MAX));
         }
         thread::sleep(LOOKING);
     }

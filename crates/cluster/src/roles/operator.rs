@@ -185,6 +185,12 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
+        ["restore", _] if given.is_look => {
+            return Err(
+                "--verify is for `tarn cluster backup DIR`: `restore` looks at all of a backup anyway"
+                    .to_owned(),
+            );
+        }
         ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {

@@ -199,8 +199,11 @@ pub fn run(words: &[String]) -> Result<(), String> {
     if let Some(backup) = &given.restore {
         // Before anything is there that would wait for it.
         let wanted = backup::count_shards(backup)?;
-        let shards = *given.shards.get_or_insert(wanted.max(SHARDS));
-        if shards < wanted {
+        let is_new = Fs::Real.kind(&given.dir.join(LAYOUT)).is_ok_and(|kind| kind.is_none());
+        if is_new {
+            given.shards.get_or_insert(wanted.max(SHARDS));
+        }
+        if given.shards.is_some_and(|shards| shards < wanted) {
             return Err(format!("the backup has {wanted} shards: say --shards {wanted}, or more"));
         }
     }

@@ -212,9 +212,13 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         server.counts.note_error(error.as_bytes());
         return;
     }
-    if command.is(Flags::WRITE)
-        && let Some(error) = checks::record_error(context, command, &request)
-    {
+    let is_beside = server.engine.attention().contains(Attention::LOADING_BESIDE);
+    let refusal = match is_beside && checks::may_append(command.row.flags) {
+        true => Some(checks::LOADING),
+        false if command.is(Flags::WRITE) => checks::record_error(context, command, &request),
+        false => None,
+    };
+    if let Some(error) = refusal {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());
         return;

@@ -149,7 +149,7 @@ fn check_state(
         return Verdict::Refuse(refusals::NO_REPLICAS);
     }
     if attention.contains(Attention::LOADING_BESIDE)
-        && (flags.contains(Flags::NO_ASYNC_LOADING) || may_append(flags))
+        && (flags.contains(Flags::NO_ASYNC_LOADING) || may_append(command.row.flags))
     {
         return Verdict::Refuse(LOADING);
     }

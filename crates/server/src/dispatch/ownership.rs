@@ -17,6 +17,7 @@ use command::execute::{key_positions, range};
 use command::table::Command;
 use command::{Error, Flags, Keys};
 use engine::Attention;
+use keyspace::Slot;
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
@@ -283,8 +284,10 @@ pub fn publish(server: &Server, topology: Topology) -> bool {
     let Some(part) = server.clustered.get().filter(|part| part.publish(topology)) else { return false };
     let view = part.view();
     if let Some(own) = view.shard() {
-        // What lies in a slot that is nobody's comes of a backup that is restored.
-        server.engine.keyspace.hide(|slot| view.topology.slots.owner(slot.0) != Some(own));
+        // Where no slot has ever been anybody's, what lies in one comes of a backup that is restored.
+        let is_new = view.topology.slots.count() == 0 && view.topology.last_move == 0;
+        let is_hidden = |slot: Slot| view.topology.slots.owner(slot.0).map_or(is_new, |owner| owner != own);
+        server.engine.keyspace.hide(is_hidden);
     }
     server.arrivals.lock().follow(&view.topology);
     server.bells.ring_all();

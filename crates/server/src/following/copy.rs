@@ -123,7 +123,7 @@ pub fn put_in_place(
         Coming::File(path, libraries) => {
             replacement::replace(&server.engine, (path, libraries), stream, meanwhile)
         }
-        Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream),
+        Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream, meanwhile),
     };
     let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
     if server.engine.durability.log().is_none() && is_emptied {

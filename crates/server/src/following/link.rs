@@ -395,7 +395,7 @@ impl<'s> Link<'s> {
         let Checked { libraries, whole_from } = checked;
         log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
         let stream = copy::stream_behind(spool.path(), stream)?;
-        let beside = self.is_loaded_beside(stream.id).then(|| Beside::begin(&server.engine));
+        let beside = self.begin_beside(stream.id)?;
         let coming = match &beside {
             None => Coming::File(spool.path(), libraries),
             Some(beside) => {
@@ -420,6 +420,21 @@ impl<'s> Link<'s> {
             && engine.residency.store().is_none()
             && !self.server.shard.is_on()
             && engine.keyspace.remembered_beside() == 0
+    }
+
+    /// Says that the copy is loaded beside what is here, if it is to be.
+    fn begin_beside(&mut self, id: ReplicationId) -> io::Result<Option<Beside<'s>>> {
+        if !self.is_loaded_beside(id) {
+            return Ok(None);
+        }
+        let server = self.server;
+        let mut meanwhile = || {
+            let _ = self.report(Report::Loading);
+            self.look()
+        };
+        let beside = Beside::begin(&server.engine, &mut meanwhile)?;
+        // Somebody may have written in between.
+        Ok(self.is_loaded_beside(id).then_some(beside))
     }
 
     fn load_beside(&mut self, beside: &Beside<'_>, copy: (&Path, Libraries)) -> io::Result<Loaded> {

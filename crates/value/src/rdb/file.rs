@@ -423,7 +423,7 @@ impl<S: Read> FileReader<S> {
         self.offset + self.at as u64
     }
 
-    /// Refuses what declares to be a longer string, before it comes: of somebody who may say anything.
+    /// Refuses what declares to be a longer string, before it comes, and more functions than there can be: of somebody who may say anything.
     pub fn set_string_max(&mut self, bytes: u64) {
         self.string_max = bytes;
     }
@@ -475,7 +475,7 @@ impl<S: Read> FileReader<S> {
 
     fn keep_library(&mut self, code: Vec<u8>) -> Result<(), FileError> {
         self.library_bytes += code.len();
-        if self.library_bytes > LIBRARY_BYTES_MAX {
+        if self.string_max != u64::MAX && self.library_bytes > LIBRARY_BYTES_MAX {
             return Err(FileError::Corrupt(self.position()));
         }
         self.libraries.push(code);

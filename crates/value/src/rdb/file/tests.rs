@@ -135,8 +135,12 @@ fn what_declares_more_than_a_server_holds_is_refused_before_it_comes() {
         assert!(matches!(reader.next_entry(&Thresholds::default()), Err(FileError::Corrupt(_))));
     }
     let library = [&[OP_FUNCTIONS, 0x80][..], &(1_u32 << 20).to_be_bytes(), &vec![b'x'; 1 << 20]].concat();
-    let many = [&b"REDIS0011"[..], &library.repeat(LIBRARY_BYTES_MAX / (1 << 20) + 1)].concat();
+    let end: &[u8] = &[OP_END, 0, 0, 0, 0, 0, 0, 0, 0];
+    let many = [&b"REDIS0011"[..], &library.repeat(LIBRARY_BYTES_MAX / (1 << 20) + 1), end].concat();
     let mut reader = FileReader::open(&many[..]).unwrap();
+    assert!(reader.next_entry(&Thresholds::default()).is_ok_and(|entry| entry.is_none()), "of one's own");
+    let mut reader = FileReader::open(&many[..]).unwrap();
+    reader.set_string_max(2 << 30);
     assert!(matches!(reader.next_entry(&Thresholds::default()), Err(FileError::Corrupt(_))));
 }
 
