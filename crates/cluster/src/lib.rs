@@ -11,6 +11,7 @@ mod asking;
 mod backup;
 pub mod control;
 pub mod roles;
+mod screen;
 pub mod service;
 pub mod store;
 mod table;

@@ -3,7 +3,8 @@
 
 use super::bringing::Brought;
 use super::manifest::{Manifest, ShardFile};
-use super::{ANSWERING, Reach, Screen, bringing, taking};
+use super::{ANSWERING, Reach, bringing, taking};
+use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

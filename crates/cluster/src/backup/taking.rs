@@ -1,10 +1,11 @@
 //! `tarn cluster backup`: copies of all shards, which go on beside clients for as long as they take; then one moment for all of them; then the manifest.
 
+use super::Reach;
 use super::copying::{self, Copy, Phase};
 use super::cut::{self, Cut};
 use super::manifest::{Manifest, NAME, ShardFile};
 use super::reading::{self, Looking};
-use super::{Reach, Screen};
+use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! How moves go, shown until they are over: one line that is written again and again on a terminal, a line for each step elsewhere. Who stops looking stops nothing.
 
 use crate::asking::Asking;
+use crate::screen::Screen;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// How often it is asked.
@@ -29,7 +29,7 @@ pub fn show(
     again: impl Fn() -> Result<Asking, String>,
 ) -> Result<(), String> {
     let mut seen = Seen { ids, ..Seen::default() };
-    let mut screen = Screen { is_terminal: io::stdout().is_terminal(), last: String::new() };
+    let mut screen = Screen::new();
     let mut silent_since: Option<Instant> = None;
     loop {
         match asking.text(&["CLUSTER", "STATUS", "JSON"], ANSWERING) {
@@ -146,31 +146,6 @@ fn has_come(status: &Value, one: &Value) -> bool {
 
 fn ranges(slots: &Value) -> impl Iterator<Item = (u64, u64)> {
     slots.as_array().into_iter().flatten().filter_map(|range| Some((range[0].as_u64()?, range[1].as_u64()?)))
-}
-
-struct Screen {
-    is_terminal: bool,
-    last: String,
-}
-
-impl Screen {
-    /// A closed pipe has read enough.
-    fn show(&mut self, line: &str, step: &str) {
-        let mut out = io::stdout();
-        if self.is_terminal {
-            let _ = write!(out, "\r\x1b[K{line}");
-            let _ = out.flush();
-        } else if step != self.last {
-            let _ = writeln!(out, "{line}");
-            step.clone_into(&mut self.last);
-        }
-    }
-
-    fn end(&self) {
-        if self.is_terminal {
-            let _ = writeln!(io::stdout());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -370,7 +370,7 @@ pub struct FileReader<S> {
     database: u64,
     libraries: Vec<Vec<u8>>,
     /// Of all that the file has had.
-    library_bytes: usize,
+    bytes_of_libraries: usize,
     string_max: u64,
     late_facts: Vec<(Vec<u8>, Vec<u8>)>,
     is_at_end: bool,
@@ -392,7 +392,7 @@ impl<S: Read> FileReader<S> {
             crc: 0,
             database: 0,
             libraries: Vec::new(),
-            library_bytes: 0,
+            bytes_of_libraries: 0,
             string_max: u64::MAX,
             late_facts: Vec::new(),
             is_at_end: false,
@@ -474,8 +474,8 @@ impl<S: Read> FileReader<S> {
     }
 
     fn keep_library(&mut self, code: Vec<u8>) -> Result<(), FileError> {
-        self.library_bytes += code.len();
-        if self.string_max != u64::MAX && self.library_bytes > LIBRARY_BYTES_MAX {
+        self.bytes_of_libraries += code.len();
+        if self.string_max != u64::MAX && self.bytes_of_libraries > LIBRARY_BYTES_MAX {
             return Err(FileError::Corrupt(self.position()));
         }
         self.libraries.push(code);
