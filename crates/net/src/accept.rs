@@ -103,7 +103,7 @@ async fn accept_unix<S: Service>(
 }
 
 async fn note_failure(error: &io::Error) {
-    // A door that is closed, or out of the way of another for a moment.
+    // A door that is closed: whoever accepts from it is told so in a moment.
     if error.kind() != io::ErrorKind::InvalidInput {
         log!(Warning, "Accepting client connection: {error}");
     }

@@ -107,8 +107,13 @@ impl Doors {
                 Ok(())
             }
             Err(error) => {
-                paused.iter().for_each(|index: &usize| old[*index].listen_again(config));
-                open.append(&mut old);
+                for (index, door) in old.into_iter().enumerate() {
+                    if !paused.contains(&index) {
+                        open.push(door);
+                    } else if let Some(opened) = door.opened_again(config) {
+                        self.admit(&mut open, vec![opened]);
+                    }
+                }
                 Err(error)
             }
         }
@@ -121,10 +126,13 @@ impl Door {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    fn listen_again(&self, config: &Config) {
-        if let Err(error) = self.socket.listen(config.tcp_backlog() as i32) {
-            log!(Warning, "No longer listening on {}: {error}", self.address);
-        }
+    /// Another socket at the same address, for one that has stopped: whoever accepts from that has been told that it hangs up,
+    /// which tokio never takes back, and would ask it without end if it listened again.
+    fn opened_again(self, config: &Config) -> Option<(Door, Opened)> {
+        let (address, speech) = (self.address, self.speech);
+        drop(self);
+        let opened = bind_tcp(config, address).and_then(|socket| opened(&socket, speech));
+        opened.inspect_err(|error| log!(Warning, "No longer listening on {address}: {error}")).ok()
     }
 }
 
