@@ -4,18 +4,21 @@
 //! then, and the copy says with which stamp ([`Stamps`]). So it is of no one moment: whoever loads it needs what was written since it
 //! began, less what its slots hold already.
 //!
+//! In the capacity edition a slot's copy is what is in memory, and the words of what is not: those are read afterwards, in the order in which
+//! they lie on disk ([`keyspace::Gathered`]), with no slot locked.
+//!
 //! What a piece holds may not be durable yet when it is handed on: whoever takes it knows whether that matters.
 //!
 //! Invariants:
 //! 1. A slot's copy holds what was written to it up to its stamp, and nothing later.
 //! 2. Memory for a copy is a piece, what the slot with most short values has of them, what is written to long values while they are
-//!    copied ([`crate::frozen`]), and eight bytes for each slot of the databases that are in use.
+//!    copied ([`crate::frozen`]), eight bytes for each slot of the databases that are in use, and what words may take ([`words_bytes`]).
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
 use crate::leisure::Leisure;
 use crate::snapshot;
-use keyspace::{Object, SLOTS, Slot, Stamp, Tour, ValueRef};
+use keyspace::{DbIndex, Gathered, Object, SLOTS, Slot, Stamp, Tour, ValueRef};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,9 +33,15 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The longest that slots are copied in a row.
 const STEP: Duration = Duration::from_micros(300);
 
-/// How much longer it rests than it copied where objects are read from a store, most of which is waiting for the disk. Elsewhere
-/// [`Leisure`] says.
+/// How much longer it rests than it has read from a store, most of which is waiting for the disk. Elsewhere [`Leisure`] says.
 const STORE_REST_FACTOR: u32 = 1;
+
+/// Bytes that words of what is on disk take: the more, the more there is on each page that is read.
+const WORDS_BYTES_MIN: u64 = 4 << 20;
+const WORDS_BYTES_MAX: u64 = 48 << 20;
+
+/// Their share of `maxmemory`.
+const WORDS_SHARE: u64 = 32;
 
 /// How long it waits where as many go over the slots as may.
 const HELD_UP: Duration = Duration::from_millis(20);
@@ -197,63 +206,94 @@ impl Copy<'_> {
             return Ok(None);
         }
         let name = beginning.numbers.iter().position(|own| *own == number);
-        let name = u32::try_from(name.unwrap_or_default()).unwrap_or_default();
+        let mut heading = Heading(u32::try_from(name.unwrap_or_default()).ok());
         let mut stamps = vec![Stamp(0); SLOTS].into_boxed_slice();
-        let mut is_named = false;
+        let mut cold = self.engine.keyspace.gather(number, words_bytes(self.engine));
         for slot in (0..SLOTS as u16).map(Slot) {
             tour.enter(number, slot);
-            let (stamp, long) = self.slot((number, slot), name, &mut is_named)?;
+            let (stamp, long) = self.slot((number, slot), &mut heading, cold.as_mut())?;
             stamps[usize::from(slot.0)] = stamp;
             tour.leave(number, slot);
             self.long_values(long)?;
-            self.linger()?;
-            if self.writer.pending_bytes() >= PIECE_BYTES {
-                (self.hand_on)(self.writer.take())?;
+            self.pause(None)?;
+            if let Some(cold) = cold.as_mut().filter(|cold| cold.is_full()) {
+                self.read(cold, &mut heading)?;
             }
-            if self.copying >= STEP {
-                self.rest()?;
-            }
+        }
+        if let Some(cold) = &mut cold {
+            self.read(cold, &mut heading)?;
         }
         Ok(Some(stamps))
     }
 
-    /// Copies a slot; gives its stamp, and what is to be written yet. The database is named in front of its first key.
+    /// Copies what a slot has in memory, and gathers what it has not; gives its stamp, and what is to be written yet.
     fn slot(
         &mut self,
         (number, slot): (u32, Slot),
-        name: u32,
-        is_named: &mut bool,
+        heading: &mut Heading,
+        mut cold: Option<&mut Gathered<'_>>,
     ) -> io::Result<(Stamp, Vec<FrozenKey>)> {
-        let (engine, wanted, now) = (self.engine, self.wanted, self.engine.clock.now());
-        let writer = &mut self.writer;
+        let (engine, now) = (self.engine, self.engine.clock.now());
+        let (writer, mut long, mut shown) = (&mut self.writer, Vec::new(), Shown::default());
+        if let Some(cold) = &mut cold {
+            cold.keep();
+        }
         let batch = engine.keyspace.enter(engine.copying_guest());
-        let (mut has_field_times, mut keys, mut long) = (false, 0, Vec::new());
         let (stamp, took) = batch.look_into(number, slot, |view| {
             let began = Instant::now();
-            view.visit(|object| {
-                if !*is_named {
-                    *is_named = true;
-                    let db = keyspace::DbIndex(name);
-                    writer.database(name, engine.keyspace.len(db), engine.keyspace.expiring(db));
-                }
-                keys += 1;
-                has_field_times |= has_times_of_fields(object);
+            let visit = |object: Object<'_>| {
+                heading.write(engine, writer);
+                shown.note(object);
                 match FrozenKey::of(engine, object, now) {
                     Some(frozen) => long.push(frozen),
                     None => snapshot::add(engine, writer, object, now, UnixMs(0)),
                 }
-            });
+            };
+            match cold {
+                Some(cold) => view.gather(cold, visit),
+                None => view.visit(visit),
+            }
             (view.stamp(), began.elapsed())
         });
-        let unreadable = batch.take_unreadable();
         drop(batch);
-        (self.copying, self.keys) = (self.copying + took, self.keys + keys);
-        unreadable.map_or(Ok(()), |error| Err(io::Error::other(error)))?;
-        match has_field_times && !wanted.knows_field_times {
+        self.copying += took;
+        self.count(shown)?;
+        Ok((stamp, long))
+    }
+
+    /// Copies what was gathered.
+    fn read(&mut self, cold: &mut Gathered<'_>, heading: &mut Heading) -> io::Result<()> {
+        let (engine, mut unreadable) = (self.engine, None);
+        loop {
+            let (began, now) = (Instant::now(), engine.clock.now());
+            let (writer, mut shown) = (&mut self.writer, Shown::default());
+            let visit = |object: Object<'_>| {
+                heading.write(engine, writer);
+                shown.note(object);
+                snapshot::add(engine, writer, object, now, UnixMs(0));
+            };
+            let is_more = cold.read_on(visit, |error| {
+                unreadable.get_or_insert(error);
+            });
+            self.copying += began.elapsed();
+            self.count(shown)?;
+            if let Some(error) = unreadable {
+                return Err(io::Error::other(error));
+            }
+            if !is_more {
+                return Ok(());
+            }
+            self.pause(Some(STORE_REST_FACTOR))?;
+        }
+    }
+
+    fn count(&mut self, shown: Shown) -> io::Result<()> {
+        self.keys += shown.keys;
+        match shown.has_field_times && !self.wanted.knows_field_times {
             true => Err(io::Error::other(
                 "a hash has fields with a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
             )),
-            false => Ok((stamp, long)),
+            false => Ok(()),
         }
     }
 
@@ -279,18 +319,60 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Rests, unless handing on has taken that long.
-    fn rest(&mut self) -> io::Result<()> {
-        let factor = match self.engine.residency.store() {
-            Some(_) => STORE_REST_FACTOR,
-            None => self.leisure.factor(self.copying),
-        };
+    /// Hands on what is enough for a piece, and rests when it is time to.
+    fn pause(&mut self, factor: Option<u32>) -> io::Result<()> {
+        self.linger()?;
+        if self.writer.pending_bytes() >= PIECE_BYTES {
+            (self.hand_on)(self.writer.take())?;
+        }
+        if self.copying >= STEP { self.rest(factor) } else { Ok(()) }
+    }
+
+    /// Rests so many times as long as it has copied, unless handing on has taken that long. None: as long as is due.
+    fn rest(&mut self, factor: Option<u32>) -> io::Result<()> {
+        let factor = factor.unwrap_or_else(|| self.leisure.factor(self.copying));
         let due = self.copying * (1 + factor);
         thread::sleep(due.saturating_sub(self.step_began.elapsed()));
         fail_if_ending(self.engine)?;
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);
         Ok(())
     }
+}
+
+/// The name of a database whose first key is still to come.
+struct Heading(Option<u32>);
+
+impl Heading {
+    /// Names the database in front of its first key.
+    fn write(&mut self, engine: &Engine, writer: &mut FileWriter) {
+        if let Some(name) = self.0.take() {
+            let db = DbIndex(name);
+            writer.database(name, engine.keyspace.len(db), engine.keyspace.expiring(db));
+        }
+    }
+}
+
+/// What was shown.
+#[derive(Default)]
+struct Shown {
+    keys: u64,
+    has_field_times: bool,
+}
+
+impl Shown {
+    fn note(&mut self, object: Object<'_>) {
+        self.keys += 1;
+        self.has_field_times |= has_times_of_fields(object);
+    }
+}
+
+/// How many bytes the words of what is on disk may take at a time.
+fn words_bytes(engine: &Engine) -> usize {
+    let bytes = match engine.config.maxmemory() {
+        0 => WORDS_BYTES_MAX,
+        limit => (limit / WORDS_SHARE).clamp(WORDS_BYTES_MIN, WORDS_BYTES_MAX),
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn has_times_of_fields(object: Object<'_>) -> bool {

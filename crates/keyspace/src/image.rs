@@ -36,6 +36,11 @@ impl SlotView<'_> {
         self.batch.keyspace.stamp_of(self.id)
     }
 
+    /// Which it is.
+    pub(crate) fn slot(&self) -> Slot {
+        self.id.1
+    }
+
     /// Shows every object, those whose time is up too. See also [`Batch::take_unreadable`].
     pub fn visit(&self, visit: impl FnMut(Object<'_>)) {
         self.batch.visit_slot(self.id, self.keys, visit);

@@ -48,7 +48,7 @@ pub use locks::{Holding, when_stuck};
 pub use object::{Detached, NewValue, Object, ValueRef};
 pub use opened::{Opened, WrongType};
 pub use policy::{Eviction, Policy, Removal};
-pub use residency::{Record, Shelf, Unreadable};
+pub use residency::{Gathered, Record, Shelf, Unreadable};
 pub use sweep::Progress;
 pub use sys::Stamp;
 pub use tour::Tour;

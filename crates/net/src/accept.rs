@@ -8,19 +8,23 @@ use crate::listen::{Listeners, Listening, Speech};
 use crate::service::Service;
 use crate::tls::Session;
 use crate::worker::Arrival;
-use socket2::TcpKeepalive;
+use socket2::{Socket, TcpKeepalive};
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+
+/// The address of a client that the system does not tell.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Accepts from all doors and from the Unix socket until the server ends. Runs on the runtime of the calling thread.
 ///
@@ -43,7 +47,7 @@ pub fn spawn<S: Service>(
 async fn accept_at_doors<S: Service>(service: Arc<S>, inboxes: Inboxes<Arrival<S>>) {
     let Some(mut opened) = service.net().doors.acceptor() else { return };
     while let Some((Listening { socket, speech }, closed)) = opened.recv().await {
-        match TcpListener::from_std(socket.into()) {
+        match watched(socket) {
             Ok(listener) => {
                 tokio::task::spawn_local(accept_tcp(
                     service.clone(),
@@ -59,22 +63,50 @@ async fn accept_at_doors<S: Service>(service: Arc<S>, inboxes: Inboxes<Arrival<S
 async fn accept_tcp<S: Service>(
     service: Arc<S>,
     inboxes: Inboxes<Arrival<S>>,
-    (listener, speech, mut closed): (TcpListener, Speech, oneshot::Receiver<()>),
+    (mut listener, speech, mut closed): (AsyncFd<Socket>, Speech, oneshot::Receiver<()>),
 ) {
     let mut ended = pin!(service.ended());
     loop {
-        let accepted = tokio::select! {
+        let ready = tokio::select! {
             // A socket that was shut down is ready as well.
             biased;
             _ = &mut closed => return,
             () = &mut ended => return,
-            accepted = listener.accept() => accepted,
+            ready = listener.readable() => ready,
         };
-        match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
-            Ok((socket, peer)) => welcome_tcp(&*service, &inboxes, (socket, peer), speech),
-            Err(error) => note_failure(&error).await,
-        }
+        let failure = match ready {
+            Err(error) => error,
+            Ok(mut ready) => match ready.try_io(accept_one) {
+                Ok(Ok((socket, peer))) => {
+                    welcome_tcp(&*service, &inboxes, (socket, peer), speech);
+                    continue;
+                }
+                Ok(Err(error)) => error,
+                // It was out of the way for a moment, and hung up: tokio never takes that back, and would say without end that it is ready.
+                Err(_) if ready.ready().is_read_closed() => {
+                    drop(ready);
+                    match watched(listener.into_inner()) {
+                        Ok(again) => listener = again,
+                        Err(error) => return log!(Warning, "A listening socket cannot be watched: {error}"),
+                    }
+                    continue;
+                }
+                Err(_) => continue,
+            },
+        };
+        note_failure(&failure).await;
     }
+}
+
+fn accept_one(listener: &AsyncFd<Socket>) -> io::Result<(TcpStream, SocketAddr)> {
+    let (socket, peer) = listener.get_ref().accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), peer.as_socket().unwrap_or(NOBODY)))
+}
+
+#[expect(deprecated, reason = "a Socket keeps its descriptor, and the other way is unsafe")]
+fn watched(socket: Socket) -> io::Result<AsyncFd<Socket>> {
+    AsyncFd::new(socket)
 }
 
 async fn accept_unix<S: Service>(
@@ -103,7 +135,7 @@ async fn accept_unix<S: Service>(
 }
 
 async fn note_failure(error: &io::Error) {
-    // A door that is closed: whoever accepts from it is told so in a moment.
+    // A door that is closed, or out of the way of another for a moment.
     if error.kind() != io::ErrorKind::InvalidInput {
         log!(Warning, "Accepting client connection: {error}");
     }

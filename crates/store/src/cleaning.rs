@@ -60,13 +60,14 @@ impl Store {
     }
 
     /// Whether retired segments, with the free ones, hold more than a quarter of what `space_amplification` allows: only a checkpoint
-    /// frees them.
+    /// frees them, while nobody [keeps](Store::keep) them.
     pub fn wants_checkpoint(&self) -> bool {
         let stats = self.stats();
         let segment_bytes = self.shared.geometry.segment_bytes();
         let held = (stats.segments_retired + stats.segments_free) as u64 * segment_bytes;
         let slack = (SLACK_SEGMENTS + stats.segments_free as u64) * segment_bytes;
-        stats.segments_retired > 0 && held > (self.allowance(&stats) / 4).max(slack)
+        let is_kept = self.shared.inventory.lock().is_kept();
+        stats.segments_retired > 0 && !is_kept && held > (self.allowance(&stats) / 4).max(slack)
     }
 
     /// Bytes that may be dead.

@@ -3,8 +3,8 @@
 //! The spiller and the cleaner come here for pages, a checkpoint when it begins and ends; nobody who reads does. A file is made
 //! under the lock, so that two threads never make one each for want of one. Invariants:
 //! 1. A free segment is used again only when nobody holds its file: what a reader sees while it does, is of one use of the file.
-//! 2. A segment is freed only by the end of a checkpoint that began after it was retired, and a number without a file is used
-//!    again only when nobody holds the file that had it.
+//! 2. A segment is freed only after the end of a checkpoint that began after it was retired, and while nobody [keeps](crate::Kept) what is
+//!    retired; a number without a file is used again only when nobody holds the file that had it.
 //! 3. What was freed in place of an earlier segment bears another generation from its first page on.
 
 use crate::failure::named;
@@ -34,6 +34,10 @@ pub(crate) struct Inventory {
     unnamed: Vec<SegmentNo>,
     /// Segments begun since the store was created.
     pub begun: u64,
+    /// How many keep what is retired.
+    keepers: usize,
+    /// The last checkpoint that has ended.
+    ended: u64,
     prng: Prng,
 }
 
@@ -67,6 +71,8 @@ impl Inventory {
             absent: Vec::new(),
             unnamed: Vec::new(),
             begun: 0,
+            keepers: 0,
+            ended: 0,
             prng: Prng::from_seed(seed),
         }
     }
@@ -88,6 +94,11 @@ impl Inventory {
     /// Segments whose files wait to be used again.
     pub fn free(&self) -> usize {
         self.free.len()
+    }
+
+    /// Whether what is retired is kept for now.
+    pub fn is_kept(&self) -> bool {
+        self.keepers > 0
     }
 
     fn seal(&mut self, shared: &Shared, no: SegmentNo) {
@@ -310,9 +321,30 @@ impl Shared {
         true
     }
 
-    /// Frees what was retired before the checkpoint `mark` began.
+    /// Frees what was retired before the checkpoint `mark` began, which has ended: now, or when nobody keeps it any more.
     pub(crate) fn free_retired(&self, mark: u64) {
         let mut inventory = self.inventory.lock();
+        inventory.ended = inventory.ended.max(mark);
+        self.free_due(&mut inventory);
+    }
+
+    /// From now on nothing that is retired is freed.
+    pub(crate) fn keep_retired(&self) {
+        self.inventory.lock().keepers += 1;
+    }
+
+    /// Ends what [`Shared::keep_retired`] has begun.
+    pub(crate) fn let_go_of_retired(&self) {
+        let mut inventory = self.inventory.lock();
+        inventory.keepers -= 1;
+        self.free_due(&mut inventory);
+    }
+
+    fn free_due(&self, inventory: &mut Inventory) {
+        if inventory.is_kept() {
+            return;
+        }
+        let mark = inventory.ended;
         for (no, segment) in self.segments.iter() {
             if segment.state() != State::Retired || segment.retired_at.load(Relaxed) >= mark {
                 continue;

@@ -11,6 +11,9 @@ pub const CHUNK_PAGES: u32 = 64;
 /// Pages of one read of a longer extent: such reads are issued together, and a disk serves several at once.
 pub const RUN_PAGES: u32 = CHUNK_PAGES;
 
+/// Two pages are read with one read if they are so many pages apart at most: what lies between takes no longer than another read.
+pub const GAP_PAGES: u32 = 8;
+
 /// Pages of a segment if the option says nothing: 16 MB. Small beside the data, so that cleaning finds segments that are
 /// mostly dead; large beside a chunk and an extent.
 pub const SEGMENT_PAGES_DEFAULT: u32 = 4096;

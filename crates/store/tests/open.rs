@@ -210,6 +210,59 @@ fn a_freed_file_is_used_again_and_never_before_a_checkpoint() {
 }
 
 #[test]
+fn what_somebody_keeps_is_freed_when_it_is_let_go_and_due() {
+    let (_disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let [kept, later] = [fill_segment(&store), fill_segment(&store)];
+    fill_segment(&store);
+    let counts = || (store.stats().segments_retired, store.stats().segments_free);
+    checkpoint(&store);
+    let keepers = [store.keep(), store.keep()];
+    store.retire(store.segment_of(kept[0]));
+    checkpoint(&store);
+    store.retire(store.segment_of(later[0]));
+    assert_eq!(counts(), (2, 0));
+    let mut shown = Vec::new();
+    store.read_in_order(&kept, &mut |page, read| {
+        assert_eq!(read.unwrap().no(), page);
+        shown.push(page);
+    });
+    assert_eq!(shown, kept);
+    let [first, second] = keepers;
+    drop(first);
+    assert_eq!(counts(), (2, 0), "another keeps it");
+    drop(second);
+    assert_eq!(counts(), (1, 1), "no checkpoint has ended since the later one was retired");
+    let mut errors = 0;
+    store.read_in_order(&kept, &mut |_, read| errors += usize::from(read.is_err()));
+    assert_eq!(errors, kept.len());
+    checkpoint(&store);
+    assert_eq!(counts(), (0, 2));
+}
+
+#[test]
+fn pages_are_read_in_order_however_far_apart_they_are_and_past_those_that_are_damaged() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages: Vec<PageNo> = (0..6).flat_map(|_| fill_segment(&store)).collect();
+    for step in [1, 2, 7, 9, 40] {
+        let wanted: Vec<PageNo> = pages.iter().copied().step_by(step).collect();
+        let mut shown = Vec::new();
+        store.read_in_order(&wanted, &mut |page, read| {
+            let read = read.unwrap();
+            assert!(read.no() == page && read.records().count() == 1);
+            shown.push(page);
+        });
+        assert_eq!(shown, wanted, "every {step}");
+    }
+    let (_, offset) = store.place_of(pages[5]).unwrap();
+    disk.flip(&dir().join("0000000001.store"), (offset + 100) * 8);
+    let mut damaged = Vec::new();
+    store.read_in_order(&pages, &mut |page, read| damaged.extend(read.is_err().then_some(page)));
+    assert_eq!(damaged, [pages[5]]);
+}
+
+#[test]
 fn more_free_files_than_spare_ones_are_removed() {
     let (disk, fs) = simulated();
     let store = Store::create(&fs, dir(), &Options { spare_segments: 1, ..options() }).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::Engine;
 use keyspace::{Record, Shelf, Unreadable};
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -44,6 +45,38 @@ impl Shelf for OnDisk {
         done
     }
 
+    fn visit_in_order(
+        &self,
+        places: &[u32],
+        is_meant: &mut dyn FnMut(u32, u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(u32, Record),
+    ) {
+        let pages: Vec<PageNo> = places.iter().copied().filter_map(PageNo::new).collect();
+        let mut reads = 0;
+        self.store.read_in_order(&pages, &mut |no, page| {
+            let Ok(page) = page else { return };
+            let at = no.get();
+            let mut is_meant = |there, key: &[u8]| is_meant(at, there, key);
+            // Who asks looks again for what does not come, and is told why.
+            let _ = self.visit_records(
+                &page,
+                &mut is_meant,
+                &mut |OwnedRecord { key, expires_at, image, .. }| {
+                    reads += 1;
+                    take(at, Record { key, expires_at, image });
+                    ControlFlow::Continue(())
+                },
+            );
+        });
+        if let Some(engine) = self.engine.upgrade() {
+            engine.residency.counts.cold_reads.fetch_add(reads, Ordering::Relaxed);
+        }
+    }
+
+    fn keep(&self) -> Box<dyn Any + Send> {
+        Box::new(self.store.keep())
+    }
+
     fn note_dead(&self, at: u32) {
         if let Some(page) = PageNo::new(at) {
             self.store.note_dead(page);
@@ -72,11 +105,23 @@ impl OnDisk {
             read.map_err(|error| Unreadable(format!("reading page {} of the store: {error}", page.get())))?;
         self.store.note_read(bytes as u64);
         let parsed = Page::parse(&buffer.as_slice()[..bytes], page, &self.store).map_err(unreadable)?;
-        for found in parsed.records() {
+        self.visit_records(&parsed, is_meant, take)
+    }
+
+    fn visit_records(
+        &self,
+        page: &Page<'_>,
+        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(OwnedRecord) -> ControlFlow<()>,
+    ) -> Result<(), Unreadable> {
+        for found in page.records() {
             let record = match found {
                 Found::Here(record) if is_meant(record.database, record.key) => {
                     let wrong = || {
-                        Unreadable(format!("an image in page {} of the store does not unpack", page.get()))
+                        Unreadable(format!(
+                            "an image in page {} of the store does not unpack",
+                            page.no().get()
+                        ))
                     };
                     record.to_owned().ok_or_else(wrong)?
                 }

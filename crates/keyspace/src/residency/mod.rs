@@ -28,12 +28,12 @@ pub mod ahead;
 pub mod clean;
 pub mod density;
 mod evict;
+mod gathered;
 pub mod index;
 mod load;
 mod record;
 pub mod shadow;
 pub mod spill;
-mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -42,9 +42,12 @@ use crate::keyspace::{Batch, Keyspace};
 use crate::locks::SlotId;
 use crate::locks::fair::Lock;
 use crate::slot::SlotKeys;
+use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
 use sys::UnixMs;
+
+pub use gathered::Gathered;
 
 /// Where objects lie that are not in memory.
 pub trait Shelf: Send + Sync {
@@ -71,6 +74,25 @@ pub trait Shelf: Send + Sync {
         })?;
         Ok(found)
     }
+
+    /// Gives the records at these places, which ascend, whose place, database and key `is_meant` accepts; with fewer reads than one for each
+    /// where it can. What cannot be read is left out: [`Shelf::visit`] says why.
+    fn visit_in_order(
+        &self,
+        places: &[u32],
+        is_meant: &mut dyn FnMut(u32, u32, &[u8]) -> bool,
+        take: &mut dyn FnMut(u32, Record),
+    ) {
+        for at in places.iter().copied() {
+            let _ = self.visit(at, &mut |there, key| is_meant(at, there, key), &mut |record| {
+                take(at, record);
+                ControlFlow::Continue(())
+            });
+        }
+    }
+
+    /// Keeps what lies at all places that words say now, whatever becomes of the words, until what this gives is dropped.
+    fn keep(&self) -> Box<dyn Any + Send>;
 
     /// Counts a record at this place as dead: its key has changed. Not all that die are told; see [`clean`].
     fn note_dead(&self, at: u32);

@@ -10,6 +10,7 @@ use crate::{
     Touch, ValueRef, walk::Cursor,
 };
 use parking_lot::Mutex;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -54,6 +55,10 @@ impl Shelf for Arc<Pages> {
         let meant = page.iter().filter(|(db, record)| is_meant(*db, &record.key));
         let _ = meant.map(|(_, record)| record.clone()).try_for_each(take);
         Ok(())
+    }
+
+    fn keep(&self) -> Box<dyn Any + Send> {
+        Box::new(())
     }
 
     fn note_dead(&self, at: u32) {

@@ -107,13 +107,12 @@ impl Doors {
                 Ok(())
             }
             Err(error) => {
-                for (index, door) in old.into_iter().enumerate() {
-                    if !paused.contains(&index) {
-                        open.push(door);
-                    } else if let Some(opened) = door.opened_again(config) {
-                        self.admit(&mut open, vec![opened]);
-                    }
-                }
+                let is_paused = |index| paused.contains(&index);
+                let kept = old.into_iter().enumerate();
+                open.extend(kept.filter_map(|(index, door)| match is_paused(index) {
+                    true => door.listening_again(config),
+                    false => Some(door),
+                }));
                 Err(error)
             }
         }
@@ -126,13 +125,15 @@ impl Door {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Another socket at the same address, for one that has stopped: whoever accepts from that has been told that it hangs up,
-    /// which tokio never takes back, and would ask it without end if it listened again.
-    fn opened_again(self, config: &Config) -> Option<(Door, Opened)> {
-        let (address, speech) = (self.address, self.speech);
-        drop(self);
-        let opened = bind_tcp(config, address).and_then(|socket| opened(&socket, speech));
-        opened.inspect_err(|error| log!(Warning, "No longer listening on {address}: {error}")).ok()
+    /// Listens again, which takes no descriptor. None: somebody else has taken its address.
+    fn listening_again(self, config: &Config) -> Option<Door> {
+        match self.socket.listen(config.tcp_backlog() as i32) {
+            Ok(()) => Some(self),
+            Err(error) => {
+                log!(Warning, "No longer listening on {}: {error}", self.address);
+                None
+            }
+        }
     }
 }
 
