@@ -1,5 +1,7 @@
 //! A keyspace that sends its objects away all the time, beside one that keeps them: nobody must notice.
 
+mod spilling;
+
 use super::index::SlotIndex;
 use super::shadow::Seen;
 use super::spill::{Aim, Carrier, Copied, Fate, Sweep};
@@ -10,6 +12,7 @@ use crate::{
     Touch, ValueRef, walk::Cursor,
 };
 use parking_lot::Mutex;
+use spilling::{Page, Spilling, keyspace_of};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,256 +25,6 @@ use value::hash::{FieldExpiry, Hash};
 use value::list::{End, List};
 use value::rdb::dump;
 use value::table::Entry;
-
-/// How many records share a place.
-const PAGE_RECORDS: usize = 8;
-
-type Page = Vec<(u32, Record)>;
-
-/// A shelf in memory.
-#[derive(Default)]
-struct Pages {
-    pages: Mutex<HashMap<u32, Page>>,
-    /// How many records of a page died.
-    dead: Mutex<HashMap<u32, usize>>,
-    is_broken: AtomicBool,
-    /// How often pages were looked at.
-    visits: AtomicUsize,
-}
-
-impl Shelf for Arc<Pages> {
-    fn visit(
-        &self,
-        at: u32,
-        is_meant: &mut dyn FnMut(u32, &[u8]) -> bool,
-        take: &mut dyn FnMut(Record) -> ControlFlow<()>,
-    ) -> Result<(), Unreadable> {
-        self.visits.fetch_add(1, Ordering::Relaxed);
-        if self.is_broken.load(Ordering::Relaxed) {
-            return Err(Unreadable("the disk is gone".to_owned()));
-        }
-        let pages = self.pages.lock();
-        let page = pages.get(&at).ok_or_else(|| Unreadable(format!("there is no page {at}")))?;
-        let meant = page.iter().filter(|(db, record)| is_meant(*db, &record.key));
-        let _ = meant.map(|(_, record)| record.clone()).try_for_each(take);
-        Ok(())
-    }
-
-    fn keep(&self) -> Box<dyn Any + Send> {
-        Box::new(())
-    }
-
-    fn note_dead(&self, at: u32) {
-        *self.dead.lock().entry(at).or_default() += 1;
-    }
-
-    fn note_cleared(&self, _: u64) {}
-}
-
-/// A keyspace and its shelf.
-struct Spilling {
-    keyspace: Keyspace,
-    pages: Arc<Pages>,
-    next_page: u32,
-    /// Copied and not written yet.
-    chunk: Vec<(u32, u32, Record)>,
-    sweep: Sweep,
-    /// Slots that were spilled since the last write.
-    visited: HashSet<Slot>,
-}
-
-/// Records for pages that are not written yet.
-struct Chunk<'a> {
-    pages: &'a Pages,
-    first: u32,
-    records: &'a mut Vec<(u32, u32, Record)>,
-}
-
-impl Carrier for Chunk<'_> {
-    fn is_written(&self, at: u32) -> bool {
-        self.pages.pages.lock().contains_key(&at)
-    }
-
-    fn take(&mut self, copied: Copied<'_>) -> Fate {
-        let at = self.first + (self.records.len() / PAGE_RECORDS) as u32;
-        let Copied { db, key, expires_at, image } = copied;
-        self.records.push((at, db, Record { key: key.to_vec(), expires_at, image: image.to_vec() }));
-        Fate::LeavesTo(at)
-    }
-}
-
-fn keyspace_of(hasher: &KeyHasher) -> Keyspace {
-    let hasher = hasher.clone();
-    Keyspace::new(Options { databases: 2, workers: 1, guests: 0, hasher, seed: 2, now: NOW })
-}
-
-impl Spilling {
-    fn new() -> Spilling {
-        Spilling::of(keyspace_of(&KeyHasher::from_seed(7)))
-    }
-
-    fn of(keyspace: Keyspace) -> Spilling {
-        let pages = Arc::new(Pages::default());
-        keyspace.set_shelf(Box::new(pages.clone()));
-        let (chunk, visited) = (Vec::new(), HashSet::new());
-        Spilling { keyspace, pages, next_page: 0, chunk, sweep: Sweep::default(), visited }
-    }
-
-    /// Sends objects of a slot away, as far as they have not been used.
-    fn spill(&mut self, slot: Slot) {
-        if !self.visited.insert(slot) {
-            return;
-        }
-        let mut carrier = Chunk { pages: &self.pages, first: self.next_page, records: &mut self.chunk };
-        self.keyspace.enter(0).spill(DB.0, slot, &mut self.sweep, &mut carrier);
-    }
-
-    /// Writes what was copied, or fails to.
-    fn write(&mut self, succeeds: bool) {
-        self.next_page += (self.chunk.len() / PAGE_RECORDS) as u32 + 1;
-        for (at, db, record) in self.chunk.drain(..).filter(|_| succeeds) {
-            self.pages.pages.lock().entry(at).or_default().push((db, record));
-        }
-        self.keyspace.enter(0).let_go(&mut self.sweep, succeeds);
-        self.visited.clear();
-    }
-
-    /// Sends away what can go in a round.
-    fn round(&mut self) {
-        (0..crate::SLOTS as u16).for_each(|slot| self.spill(Slot(slot)));
-        self.write(true);
-    }
-
-    /// Sends away all that can go.
-    fn spill_all(&mut self) {
-        // Of those that look alike one goes in a round.
-        for round in 0..60 {
-            self.round();
-            let is_resolved = self.keyspace.shadowing() == 0;
-            if round >= 4 && is_resolved && self.cold() as u64 == self.keyspace.len(DB) {
-                return;
-            }
-        }
-    }
-
-    fn any_page(&self, random: u64) -> Option<(u32, Page)> {
-        let pages = self.pages.pages.lock();
-        let at = pages.keys().copied().nth(random as usize % pages.len().max(1))?;
-        Some((at, pages[&at].clone()))
-    }
-
-    /// Moves what lives in some page to another, and forgets the page.
-    fn clean(&mut self, random: u64) {
-        let Some((from, page)) = self.any_page(random) else { return };
-        self.write(true);
-        let (to, batch) = (self.next_page, self.keyspace.enter(0));
-        self.next_page += 1;
-        let mut kept: Page = Vec::new();
-        for (db, record) in page {
-            if batch.lies_at(db, &record.key, from) {
-                if kept.iter().any(|(_, other)| batch.look_alike(&other.key, &record.key)) {
-                    batch.recall(db, &record.key, from).unwrap();
-                }
-                kept.push((db, record));
-            }
-        }
-        self.pages.pages.lock().insert(to, kept.clone());
-        for (db, record) in kept {
-            batch.move_kept(db, &record.key, from, to);
-        }
-        self.pages.pages.lock().remove(&from);
-    }
-
-    /// Reads what was not read for those that were replaced.
-    fn see_shadowed(&self) {
-        let batch = self.keyspace.enter(0);
-        for cold in batch.take_shadowed() {
-            let pages = self.pages.pages.lock();
-            let Some(page) = pages.get(&cold.at) else { continue };
-            let seen = |(db, record): &'_ (u32, Record)| (*db, record.key.clone(), record.expires_at);
-            let seen: Vec<_> = page.iter().map(seen).collect();
-            drop(pages);
-            let seen: Vec<Seen<'_>> = seen
-                .iter()
-                .map(|(db, key, expires_at)| Seen { db: *db, key, expires_at: *expires_at })
-                .collect();
-            batch.note_seen(&cold, &seen);
-        }
-    }
-
-    /// Puts all objects elsewhere in memory, but for those of which copies are on their way.
-    fn relocate(&self) {
-        for slot in (0..crate::SLOTS as u16).map(Slot) {
-            let mut keys = crate::locks::lock(self.keyspace.keys_of_slot((0, slot)));
-            let places: Vec<_> = keys.table().places().map(|(place, _)| place).collect();
-            places.into_iter().for_each(|place| keys.relocate(place));
-        }
-    }
-
-    /// A keyspace over the same pages, made of what a checkpoint holds.
-    fn made_again(&self) -> Keyspace {
-        let again = keyspace_of(self.keyspace.frame().hasher);
-        again.set_shelf(Box::new(self.pages.clone()));
-        let (batch, here) = (again.enter(0), self.keyspace.enter(0));
-        for slot in (0..crate::SLOTS as u16).map(Slot) {
-            let (mut index, mut shown) = (SlotIndex::default(), Vec::new());
-            here.copy_index(
-                DB.0,
-                slot,
-                |_| true,
-                &mut index,
-                |object| {
-                    shown.push((object.key().to_vec(), object.copied(), object.expires_at()));
-                },
-            );
-            batch.restore_index(DB, slot, &mut index);
-            for (name, object, expires_at) in shown {
-                let key = again.key(DB, &name);
-                let mut edit = batch.edit(&[key], NOW, Touch::No);
-                edit.put(&key, object, expires_at);
-                edit.finish();
-            }
-        }
-        drop(batch);
-        again
-    }
-
-    /// Asserts that counts are what the slots say.
-    fn check(&self) {
-        let (mut words, mut expiring, mut shadowing) = (0, 0, 0);
-        for slot in (0..crate::SLOTS as u16).map(Slot) {
-            let keys = crate::locks::lock(self.keyspace.keys_of_slot((0, slot)));
-            keys.table().check();
-            words += keys.table().len();
-            expiring += keys.expiring();
-            let reader = self.keyspace.slot_reader((0, slot)).unwrap();
-            let mut there = 0;
-            keys.table().scan_entries(crate::ids::Position(0), usize::MAX, |entry| {
-                there += usize::from(match entry {
-                    Entry::Block(object) => object.expires_at().is_some(),
-                    Entry::Cold(cold) => reader.load_cold(cold).unwrap().object().expires_at().is_some(),
-                });
-            });
-            assert_eq!(keys.expiring(), there);
-            shadowing += keys.shadowing();
-        }
-        let counted = self.keyspace.database(DB);
-        let none = crate::slot::Change::default();
-        assert_eq!(counted.shadowing(none), shadowing as u64);
-        assert_eq!(
-            (counted.len(none), counted.expiring(none)),
-            ((words - shadowing) as u64, expiring as u64)
-        );
-    }
-
-    fn cold(&self) -> usize {
-        let objects = |slot: u16| {
-            let keys = crate::locks::lock(self.keyspace.keys_of_slot((0, Slot(slot))));
-            keys.table().len() - keys.table().iter().count()
-        };
-        (0..crate::SLOTS as u16).map(objects).sum()
-    }
-}
 
 fn shown(object: Object<'_>) -> (Vec<u8>, Option<UnixMs>, String) {
     let value = match object.value() {
@@ -551,6 +304,68 @@ fn whoever_holds_everything_reads_each_page_once() {
     batch.exclusively(NOW, Touch::No, |held| held.for_each(DB, |_| panic!("the disk is gone")));
     assert!(batch.take_unreadable().is_some());
     assert_eq!(batch.take_passed(), u64::from(KEYS), "each is passed by");
+}
+
+/// Slots are gathered while keys change, go and come back, and read afterwards, when they have changed once more.
+#[test]
+fn what_is_gathered_is_shown_as_it_was_when_its_slot_was() {
+    const KEYS: u32 = 1500;
+    const GATHERED_BYTES: usize = 1200;
+    let (mut spilling, mut prng) = (Spilling::new(), Prng::from_seed(11));
+    (0..KEYS).for_each(|number| set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    spilling.spill_all();
+    let (mut expected, mut seen) = (All::new(), All::new());
+    let add = |all: &mut All, object: Object<'_>| {
+        assert!(all.insert(object.key().to_vec(), shown(object)).is_none(), "a key came twice");
+    };
+    // What is done to some keys behind the back of whoever goes over them.
+    let disturb = |spilling: &mut Spilling, prng: &mut Prng| {
+        for _ in 0..prng.below(4) {
+            let (number, random) = (prng.below(u64::from(KEYS)) as u32, prng.next_u64());
+            if random.is_multiple_of(4) {
+                get(&spilling.keyspace, number, NOW);
+                continue;
+            }
+            let (batch, name) = (spilling.keyspace.enter(0), number.to_be_bytes());
+            let key = spilling.keyspace.key(DB, &name);
+            if random % 4 == 1 {
+                replace(&batch, &key, NOW, 15, random);
+                continue;
+            }
+            let mut edit = batch.edit(&[key], NOW, Touch::Yes);
+            match random % 4 {
+                2 => drop(edit.remove(&key)),
+                _ => edit.set(&key, NewValue::from_bytes(&random.to_le_bytes()), Expiry::Clear),
+            }
+            edit.finish();
+        }
+        match prng.below(2000) {
+            0 => spilling.round(),
+            1..100 => spilling.clean(prng.next_u64()),
+            100..120 => spilling.see_shadowed(),
+            _ => {}
+        }
+    };
+    let keyspace = spilling.keyspace.clone();
+    let mut gathered = keyspace.gather(DB.0, GATHERED_BYTES).unwrap();
+    for slot in (0..=crate::SLOTS as u16).map(Slot) {
+        disturb(&mut spilling, &mut prng);
+        if usize::from(slot.0) < crate::SLOTS {
+            gathered.keep();
+            keyspace.enter(0).look_into(DB.0, slot, |view| {
+                view.visit(|object| add(&mut expected, object));
+                view.gather(&mut gathered, |object| add(&mut seen, object));
+            });
+        }
+        let is_time = gathered.is_full() || usize::from(slot.0) == crate::SLOTS;
+        while is_time && gathered.read_on(|object| add(&mut seen, object), |error| panic!("{error}")) {
+            (0..20).for_each(|_| disturb(&mut spilling, &mut prng));
+        }
+    }
+    assert!(seen.len() > KEYS as usize / 2, "{}", seen.len());
+    assert_eq!(seen, expected);
+    drop(gathered);
+    spilling.check();
 }
 
 #[test]
