@@ -10,6 +10,7 @@ use wire::{Protocol, Reply};
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// What is invalid, encoded.
+#[derive(Clone)]
 pub struct Invalid(Vec<u8>);
 
 impl Invalid {

@@ -11,7 +11,8 @@
 //! a command leaves before its reply, what came later behind it. Whoever was told of
 //! anything between being put down and that moment may have been taken out of the table,
 //! and is told to forget what the reply says ([`Tracker::forget_again`]). So none is missed, and
-//! none comes before the reply that it is about; but one that is redirected may, on the other's connection.
+//! none comes before the reply that it is about; but one that is redirected may, on the other's connection. What a client has done itself
+//! it is told of when all of its command is done, with the transaction or the script that it is part of: behind its messages.
 //!
 //! Invariants:
 //! 1. `Interest::TRACKED` is on as long as a client tracks, so that nothing of this
@@ -90,9 +91,14 @@ pub struct Tracking {
     workers: Box<[Running]>,
 }
 
-/// How many invalidations of a client had gone to another.
+/// What was so when a command of a tracking client began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Redirected(u64);
+pub struct Before {
+    /// How many invalidations of the client had gone to another.
+    redirected: u64,
+    /// The client whose transaction or script the command is part of; 0 if it stands alone.
+    around: u64,
+}
 
 /// What a worker is doing, on a cache line of its own.
 #[repr(align(64))]
@@ -102,6 +108,10 @@ struct Running {
     client: AtomicU64,
     /// Whether it caches what that command reads.
     is_reading: AtomicBool,
+    /// What that command puts its client down for that it was not down for before.
+    fresh: Mutex<Vec<Arc<[u8]>>>,
+    /// What the client is to be told of that it has done itself, behind all of it.
+    own: Mutex<Vec<Invalid>>,
     /// Modified keys that are to be broadcast.
     modified: Mutex<broadcast::Kept>,
 }
@@ -210,16 +220,18 @@ impl Tracking {
         (client, tracker): (&Client, &Tracker),
         command: &Command,
         request: &Request<'_>,
-    ) -> Redirected {
-        let redirected = Redirected(client.redirected.load(Ordering::Acquire));
+    ) -> Before {
+        let redirected = client.redirected.load(Ordering::Acquire);
         let is_reading = tracker.caches(command);
         let running = &self.workers[worker];
-        running.client.store(client.id, Ordering::Relaxed);
+        let around = running.client.swap(client.id, Ordering::Relaxed);
         running.is_reading.store(is_reading, Ordering::Relaxed);
         if is_reading {
-            self.remember(clients, client.id, command, request);
+            let mut fresh = running.fresh.lock();
+            fresh.clear();
+            self.put_down(clients, client.id, command, request, |key| fresh.push(key));
         }
-        redirected
+        Before { redirected, around }
     }
 
     /// Called after it; there is no tracker if it ended the session's tracking.
@@ -228,25 +240,45 @@ impl Tracking {
         clients: &Clients,
         worker: usize,
         (client, tracker): (&Arc<Client>, Option<&Tracker>),
-        before: Redirected,
+        before: Before,
         (command, request): (&Command, &Request<'_>),
     ) {
-        self.workers[worker].client.store(0, Ordering::Relaxed);
+        let running = &self.workers[worker];
+        running.client.store(before.around, Ordering::Relaxed);
+        running.is_reading.store(false, Ordering::Relaxed);
         // What was told to another since this one was put down has no place in its own mail that shows when it was.
         if let Some(tracker) = tracker
-            && Redirected(client.redirected.load(Ordering::Acquire)) != before
+            && client.redirected.load(Ordering::Acquire) != before.redirected
         {
             tracker.forget_again(clients, client, command, request);
+        }
+        if before.around == 0 {
+            // Behind messages that the whole of it has led to, as in Redis.
+            let own = std::mem::take(&mut *running.own.lock());
+            own.iter().for_each(|invalid| invalid.send(clients, client));
         }
     }
 
     /// Puts a client down as a reader of the keys of a request.
     pub fn remember(&self, clients: &Clients, client: u64, command: &Command, request: &Request<'_>) {
+        self.put_down(clients, client, command, request, |_| {});
+    }
+
+    /// The same, and tells for which of the keys it was not down before.
+    fn put_down(
+        &self,
+        clients: &Clients,
+        client: u64,
+        command: &Command,
+        request: &Request<'_>,
+        note_fresh: impl FnMut(Arc<[u8]>),
+    ) {
         let mut positions = Vec::new();
         key_positions(command.row.keys, request, &mut positions);
-        for position in positions {
-            self.table.add(request.arg(position), client);
-        }
+        positions
+            .into_iter()
+            .filter_map(|position| self.table.add(request.arg(position), client))
+            .for_each(note_fresh);
         self.keep_within_limit(clients);
     }
 
@@ -264,7 +296,7 @@ impl Tracking {
         let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
         while most > 0 && (table.keys() > most || table.bytes() > bytes_most) {
             let Some((key, ids)) = table.take_any() else { return };
-            self.tell(clients, &key, &ids, 0);
+            self.tell(clients, &key, &ids, Origin::NOBODY);
         }
     }
 
@@ -278,38 +310,70 @@ impl Tracking {
             let origin = if is_over { 0 } else { origin };
             self.note(clients, worker, key, origin);
         }
-        let Some(ids) = self.table.take(key) else { return };
-        self.tell(clients, key, &ids, origin);
-        if is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin) {
+        let Some(mut ids) = self.table.take(key) else { return };
+        let reader = is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin);
+        if reader && running.fresh.lock().iter().any(|fresh| **fresh == *key) {
+            // It has not read what was there.
+            ids.retain(|id| *id != origin);
+        }
+        self.tell(clients, key, &ids, Origin { client: origin, own: Some(&running.own) });
+        if reader {
             // It caches that the key is not there, and is told if it comes back.
             self.table.add(key, origin);
         }
     }
 
     /// Tells clients to forget a key.
-    fn tell(&self, clients: &Clients, key: &[u8], ids: &[u64], origin: u64) {
+    fn tell(&self, clients: &Clients, key: &[u8], ids: &[u64], origin: Origin<'_>) {
         let message = Invalid::keys(&[key]);
         let tracking = self.clients.read();
         for client in ids.iter().filter_map(|id| tracking.get(id)) {
             let traits = client.traits();
-            let knows = traits.contains(Traits::NO_LOOP) && client.id == origin;
+            let knows = traits.contains(Traits::NO_LOOP) && client.id == origin.client;
             // What it read before it began to broadcast is of no interest any more.
             if !knows && !traits.contains(Traits::BROADCAST) {
-                message.send(clients, client);
+                origin.send(message.clone(), clients, client);
             }
         }
     }
 
-    /// Called after all keys of a database went away: every client has to forget everything.
-    pub fn invalidate_all(&self, clients: &Clients) {
+    /// Called after all keys of a database went away: every client has to forget everything. `worker` runs the command that
+    /// did it.
+    pub fn invalidate_all(&self, clients: &Clients, worker: Option<usize>) {
         let tracking = self.clients.read();
         if tracking.is_empty() {
             return;
         }
         self.table.clear();
+        let origin = worker.map_or(Origin::NOBODY, |worker| {
+            let running = &self.workers[worker];
+            Origin { client: running.client.load(Ordering::Relaxed), own: Some(&running.own) }
+        });
         let mut tracking: Vec<_> = tracking.values().collect();
         tracking.sort_by_key(|client| client.id);
-        tracking.iter().for_each(|client| Invalid::everything(client.protocol()).send(clients, client));
+        tracking.iter().for_each(|client| {
+            origin.send(Invalid::everything(client.protocol()), clients, client);
+        });
+    }
+}
+
+/// Who did what others are told of.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    /// The tracking client; 0 if it was none.
+    client: u64,
+    /// Where what it is to be told itself waits for its command to end.
+    own: Option<&'a Mutex<Vec<Invalid>>>,
+}
+
+impl Origin<'_> {
+    const NOBODY: Origin<'static> = Origin { client: 0, own: None };
+
+    fn send(&self, invalid: Invalid, clients: &Clients, client: &Arc<Client>) {
+        match self.own {
+            Some(own) if client.id == self.client => own.lock().push(invalid),
+            _ => invalid.send(clients, client),
+        }
     }
 }
 

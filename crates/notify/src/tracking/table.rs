@@ -66,25 +66,25 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Puts a client down as a reader of a key.
-    pub fn add(&self, key: &[u8], id: u64) {
+    /// Puts a client down as a reader of a key. Gives the key if it was not down for it before.
+    pub fn add(&self, key: &[u8], id: u64) -> Option<Arc<[u8]>> {
         let mut shard = self.shard(key).0.lock();
         let Entries { places, entries } = &mut *shard;
         if let Some(place) = places.get(key) {
-            let ids = &mut entries[*place].ids;
-            if let Err(at) = ids.binary_search(&id) {
-                ids.insert(at, id);
-                self.items.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(READER_BYTES, Ordering::Relaxed);
-            }
-            return;
+            let Entry { key, ids } = &mut entries[*place];
+            let at = ids.binary_search(&id).err()?;
+            ids.insert(at, id);
+            self.items.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(READER_BYTES, Ordering::Relaxed);
+            return Some(key.clone());
         }
         self.bytes.fetch_add(entry_bytes(key, 1), Ordering::Relaxed);
         let key: Arc<[u8]> = key.into();
         places.insert(key.clone(), entries.len());
-        entries.push(Entry { key, ids: vec![id] });
+        entries.push(Entry { key: key.clone(), ids: vec![id] });
         self.keys.fetch_add(1, Ordering::Relaxed);
         self.items.fetch_add(1, Ordering::Relaxed);
+        Some(key)
     }
 
     /// Takes a key out; returns its readers.

@@ -65,7 +65,7 @@ impl Context<'_, '_> {
             self.batch.count_write();
         }
         if row.flags.contains(Flags::EMPTIES_DATABASE) && outcome.is_ok() {
-            self.server.tracking.invalidate_all(&self.server.net.clients);
+            self.server.tracking.invalidate_all(&self.server.net.clients, Some(self.worker));
         }
         outcome.map(|_| ())
     }

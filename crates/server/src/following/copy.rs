@@ -133,7 +133,7 @@ pub fn put_in_place(
     match replaced {
         Ok(()) => {
             server.feeding.break_off(stream.offset);
-            server.tracking.invalidate_all(&server.net.clients);
+            server.tracking.invalidate_all(&server.net.clients, None);
             taken::note_here(server, (stream.offset, until));
             // What was written beside the former data is gone.
             server.engine.keyspace.remember_beside(true);

@@ -121,7 +121,7 @@ fn stop_if_wanted(server: &Server, step: Step) {
 /// What was cut is gone: says so, and counts it.
 pub fn note_done(server: &Server, before: Stream, now: Stream, began: Instant) {
     server.feeding.break_off(now.offset);
-    server.tracking.invalidate_all(&server.net.clients);
+    server.tracking.invalidate_all(&server.net.clients, None);
     // What was written beside the former data is gone.
     server.engine.keyspace.remember_beside(true);
     server.feeding.rewinds.add(1);

@@ -191,6 +191,22 @@ fn nothing_is_kept_for_clients_that_are_gone() {
 }
 
 #[test]
+fn who_has_never_read_what_was_there_is_not_told_that_it_is_gone() {
+    let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    server.server.engine.keyspace.set_active_expiry(false);
+    let mut writer = server.connect();
+    let mut cache = Cache::new(&server, "");
+    writer.ask("SET k v PX 10");
+    clock.advance_ms(20);
+    cache.peer.send(&["GET k"]);
+    assert_eq!(cache.reply(), Value::Null);
+    assert!(cache.peer.is_silent());
+    writer.ask("SET k again");
+    assert!(matches!(cache.peer.reply(), Some(Value::Push(_))), "it caches that it was not there");
+}
+
+#[test]
 fn who_finds_a_key_expired_is_told_as_redis_tells_it() {
     let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
     let server = TestServer::start_at(clock.clone(), "");
