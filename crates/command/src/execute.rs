@@ -34,7 +34,11 @@ pub fn execute(
     touch: Touch,
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
-    let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
+    let touch = match touch {
+        Touch::Yes if row.flags.contains(Flags::NO_TOUCH) => Touch::No,
+        Touch::Never if row.flags.contains(Flags::TOUCHES) => Touch::Yes,
+        touch => touch,
+    };
     let outcome = match batch.effects() {
         None => run(row, batch, args, touch, reply),
         effects => run(row, batch, &Args { effects, ..*args }, touch, reply),

@@ -93,6 +93,10 @@ bitflags::bitflags! {
         const NEEDS_DATA = 1 << 33;
         /// One of the server's own that a Redis' append-only file may hold.
         const IN_APPEND_ONLY_FILE = 1 << 34;
+        /// Is a use of its keys even where the session's commands are none (CLIENT NO-TOUCH).
+        const TOUCHES = 1 << 36;
+        /// A directive says who may use it: all others are refused before it is asked what their user may do.
+        const ON_LEAVE = 1 << 35;
         /// Not in any ACL category that its other flags would imply ("slow" or "fast" apart).
         const PROTECTED = 1 << 22;
     }

@@ -52,7 +52,7 @@ fn key_columns(row: &Row) -> String {
 fn flag_names(flags: Flags) -> HashSet<String> {
     // Not shown as flags: they are about ACL categories, or Tarn's own.
     let of_flushes = Flags::EMPTIES_ALL | Flags::EMPTIES_DATABASE;
-    let shown = flags - Flags::DANGEROUS - Flags::PROTECTED - Flags::NO_TOUCH - of_flushes;
+    let shown = flags - Flags::DANGEROUS - Flags::PROTECTED - Flags::NO_TOUCH - Flags::TOUCHES - of_flushes;
     shown.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 

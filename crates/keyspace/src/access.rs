@@ -14,6 +14,7 @@ mod cold;
 mod ending;
 mod locked;
 mod quiet;
+mod removing;
 
 pub use cold::Purpose;
 
@@ -382,7 +383,7 @@ impl Access<'_> {
 /// An object's clock once it has been used.
 #[inline]
 fn clock_after_use(batch: &Batch<'_>, touch: Touch, object: Object<'_>, now: UnixMs) -> u32 {
-    if touch == Touch::No {
+    if touch != Touch::Yes {
         return object.clock();
     }
     let random = || (batch.random() >> 11) as f64 / (1u64 << 53) as f64;
@@ -393,6 +394,7 @@ fn clock_after_use(batch: &Batch<'_>, touch: Touch, object: Object<'_>, now: Uni
 #[inline]
 fn clock_after_set(batch: &Batch<'_>, touch: Touch, old: Object<'_>, now: UnixMs, fresh: u32) -> u32 {
     match batch.keyspace.policy().eviction().counts_frequency() {
+        _ if touch == Touch::Never => old.clock(),
         true => clock_after_use(batch, touch, old, now),
         false => fresh,
     }
@@ -654,21 +656,6 @@ impl<'b> Edit<'b> {
             self.access.note_modified(key);
         }
         result
-    }
-
-    /// Takes a key away and frees it. False: it was not there.
-    pub fn remove(&mut self, key: &Key<'_>) -> bool {
-        self.take(key).is_some()
-    }
-
-    /// Takes a key away and gives its object to the caller.
-    pub fn take(&mut self, key: &Key<'_>) -> Option<Detached> {
-        // What is shadowing could not be read.
-        let (place, _) = self.access.find(key).filter(|(_, object)| !object.is_shadowing())?;
-        let frame = self.access.keyspace().frame();
-        let taken = self.access.change(key, |slot| slot.take(frame, place)).0;
-        self.access.note_modified(key);
-        Some(taken)
     }
 
     /// Puts an object that was taken under a key, in place of what is there.

@@ -785,6 +785,8 @@ impl Cleared {
 pub enum Touch {
     /// It does: the access clock is set.
     Yes,
-    /// It does not (TTL, OBJECT, CLIENT NO-TOUCH ...).
+    /// It does not (TTL, OBJECT ...).
     No,
+    /// It does not, and neither does giving it another value (CLIENT NO-TOUCH).
+    Never,
 }

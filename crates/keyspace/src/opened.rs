@@ -150,6 +150,8 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
     fn close(&mut self) {
         let loaded = std::mem::replace(&mut self.loaded, Loaded::Closed);
         if !self.is_changed {
+            // To look for what is to be changed is a use of the key, too.
+            self.access.note_use(&self.key, self.place);
             if let Loaded::Copy(value) = loaded {
                 self.access.give_scratch(value.into_compact());
             }

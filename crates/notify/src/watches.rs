@@ -99,14 +99,9 @@ impl Watched {
         if !self.keys.is_empty() && watches.has(&name, client) {
             return Ok(());
         }
-        // One whose time is up goes first, so that its going is no change.
-        is_there(batch, key, now)?;
-        let view = batch.try_view(&[key], now, Touch::No).ok_or(Error::InUse)?;
-        let was_there = view.peek(&key).is_some();
-        readable(batch)?;
+        let was_there = is_there(batch, key, now)?;
         // Before anybody can change it.
         watches.add(keyspace, name.clone(), client);
-        view.finish();
         client.note_kept_name(Kept::Watched, &name.1, true);
         self.keys.push(name);
         self.were_there.push(was_there);
@@ -151,10 +146,11 @@ impl Watched {
     }
 }
 
-/// Whether a key is there. One whose time is up goes.
+/// Whether a key is there. One whose time is up is not, and stays for whoever takes it away. Its slot is held.
 fn is_there(batch: &Batch<'_>, key: Key<'_>, now: UnixMs) -> Result<bool> {
-    let view = batch.try_view(&[key], now, Touch::No).ok_or(Error::InUse)?;
-    let is_there = view.peek(&key).is_some();
+    const BEFORE_ALL: UnixMs = UnixMs(0);
+    let view = batch.try_view(&[key], BEFORE_ALL, Touch::No).ok_or(Error::InUse)?;
+    let is_there = view.peek(&key).is_some_and(|object| !object.is_expired(now));
     view.finish();
     readable(batch).map(|()| is_there)
 }

@@ -85,6 +85,20 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
+/// The same, but magnitudes that overflow are infinity, and those that underflow zero.
+pub fn parse_f64_at_most(text: &[u8]) -> Option<f64> {
+    let (negative, unsigned) = split_sign(text);
+    let magnitude = match unsigned {
+        [b'0', b'x' | b'X', hex @ ..] => round_to_f64_at_most(parse_hex(hex)?),
+        _ if is_infinity(unsigned) => f64::INFINITY,
+        _ => {
+            Decimal::parse(unsigned)?;
+            std::str::from_utf8(unsigned).ok()?.parse().ok()?
+        }
+    };
+    Some(if negative { -magnitude } else { magnitude })
+}
+
 /// Parses digits alone, so few that a double holds every such number exactly.
 #[inline]
 fn parse_short_integer(text: &[u8]) -> Option<f64> {
@@ -156,21 +170,25 @@ fn parse_decimal_f64(text: &[u8]) -> Option<f64> {
 }
 
 fn round_to_f64(magnitude: Magnitude) -> Option<f64> {
+    let is_zero = magnitude.mantissa == 0;
+    let value = round_to_f64_at_most(magnitude);
+    (value.is_finite() && (value != 0.0 || is_zero)).then_some(value)
+}
+
+/// What is too large for a double is infinity, and what is too small is zero.
+fn round_to_f64_at_most(magnitude: Magnitude) -> f64 {
     const EXPONENT_MIN: i64 = -1074;
     const EXPONENT_MAX: i64 = 971;
     const HIDDEN_BIT: u64 = 1 << 52;
     let rounded = magnitude.round(53, EXPONENT_MIN);
-    if rounded.mantissa == 0 {
-        return (magnitude.mantissa == 0).then_some(0.0);
-    }
     if rounded.mantissa < HIDDEN_BIT {
-        return Some(f64::from_bits(rounded.mantissa));
+        return f64::from_bits(rounded.mantissa);
     }
     if rounded.exponent > EXPONENT_MAX {
-        return None;
+        return f64::INFINITY;
     }
     let biased = (rounded.exponent - EXPONENT_MIN + 1) as u64;
-    Some(f64::from_bits(biased << 52 | (rounded.mantissa - HIDDEN_BIT)))
+    f64::from_bits(biased << 52 | (rounded.mantissa - HIDDEN_BIT))
 }
 
 /// Longest text that a [`FloatBuffer`] holds; 17 digits with sign, point and exponent take 24 bytes,
@@ -220,8 +238,8 @@ impl std::fmt::Write for FloatBuffer {
     }
 }
 
-/// Writes a float as Redis 7.2 does in scores and replies: the fewest digits that read back as the same
-/// value, `nan`, `inf`, `-inf`, `-0`; integers below 2^62 without exponent.
+/// Writes a float as Redis 7.2 does in scores and replies, but for the last of some 17 digits: the fewest digits that read
+/// back as the same value, which its `fpconv` does not always find, `nan`, `inf`, `-inf`, `-0`; integers below 2^62 without exponent.
 #[expect(clippy::cast_possible_truncation, reason = "it was compared before, and lengths are below 18")]
 pub fn format_f64(value: f64) -> FloatBuffer {
     if let Some(text) = special_f64(value) {

@@ -32,6 +32,8 @@ pub const VERSION_READ_MAX: u16 = 12;
 const TYPE_STRING: u8 = 0;
 /// Stands before the code of a library of functions.
 const LIBRARY: u8 = 245;
+/// The same in candidates for Redis 7.0, which nobody reads.
+const LIBRARY_OF_CANDIDATE: u8 = 246;
 const LENGTH_32: u8 = 0x80;
 const LENGTH_64: u8 = 0x81;
 const ENCODED: u8 = 0xc0;
@@ -58,6 +60,8 @@ pub enum RestoreError {
     BadFooter,
     /// The footer is right but the value is not one: "Bad data format".
     BadFormat,
+    /// A library as candidates for Redis 7.0 wrote it.
+    OfCandidate,
 }
 
 /// Whether the checksum of what is read has to be right.
@@ -242,8 +246,10 @@ pub fn restore_libraries(payload: &[u8], checksum: Checksum) -> Result<Vec<Vec<u
     let mut body = Reader::over(check_footer(payload, checksum)?);
     let mut codes = Vec::new();
     while !body.rest.is_empty() {
-        if body.byte()? != LIBRARY {
-            return Err(RestoreError::BadFormat);
+        match body.byte()? {
+            LIBRARY => {}
+            LIBRARY_OF_CANDIDATE => return Err(RestoreError::OfCandidate),
+            _ => return Err(RestoreError::BadFormat),
         }
         codes.push(body.string()?);
     }

@@ -163,7 +163,10 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         }
         reply_number(effect.reply, reply);
     }
-    edit.note(Class::STRING, "setbit", &key);
+    if before.seen < steps.len() {
+        // Where every write failed the string has grown all the same, without an event.
+        edit.note(Class::STRING, "setbit", &key);
+    }
     Ok(Outcome::Changed)
 }
 

@@ -7,7 +7,7 @@
 
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::generic::remove;
+use crate::generic::remove_for_nothing;
 use crate::row::Outcome;
 use crate::string::Text;
 use keyspace::{Class, Edit, Expiry, NewValue};
@@ -41,7 +41,7 @@ pub(super) fn bitop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     reply.int(result.len() as i64);
     let target = args.key(2);
     if result.is_empty() {
-        return Ok(if remove(edit, &target) { Outcome::Changed } else { Outcome::Unchanged });
+        return Ok(if remove_for_nothing(edit, &target) { Outcome::Changed } else { Outcome::Unchanged });
     }
     edit.set(&target, NewValue::Edited(&result), Expiry::Clear);
     edit.note(Class::STRING, "set", &target);

@@ -152,7 +152,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
     let (thresholds, checksum) = (args.settings.thresholds(), args.settings.checksum());
     let restored = rdb::restore_by(args.bytes(3), &thresholds, checksum).map_err(|error| match error {
         RestoreError::BadFooter => Error::DUMP_FOOTER,
-        RestoreError::BadFormat => Error::DUMP_FORMAT,
+        RestoreError::BadFormat | RestoreError::OfCandidate => Error::DUMP_FORMAT,
     })?;
     reply.ok();
     let expiry = match expiry(ttl, options.ttl_form, args.now) {

@@ -33,7 +33,7 @@ pub const ROWS: &[Row] = &[
         .summary("Counts how many of the keys are there; a key named twice counts twice.")
         .tips(SPLIT_AND_SUM),
     row("touch", -2, Read(count_present))
-        .flags(Flags::FAST)
+        .flags(Flags::FAST.union(Flags::TOUCHES))
         .keys(Keys::ALL)
         .group(Group::Generic)
         .since("3.2.1")

@@ -42,6 +42,16 @@ fn existing_db(args: &Args<'_>, number: i32) -> Result<DbIndex> {
     }
 }
 
+/// Takes a key away since what was to be stored there is empty. One whose time is up is taken away by that, and not by its time. False:
+/// it was not there.
+pub(crate) fn remove_for_nothing(edit: &mut Edit<'_>, key: &Key<'_>) -> bool {
+    let was_there = edit.remove_as_it_lies(key);
+    if was_there {
+        edit.note(Class::GENERIC, "del", key);
+    }
+    was_there
+}
+
 /// Takes a key away as DEL does. False: it was not there.
 pub(crate) fn remove(edit: &mut Edit<'_>, key: &Key<'_>) -> bool {
     let was_there = edit.remove(key);

@@ -4,7 +4,7 @@
 
 use super::{clip, fill};
 use crate::args::Args;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::parse::int;
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Key};
@@ -15,7 +15,6 @@ use wire::Reply;
 pub(super) fn lrem(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let count = int(args.bytes(2))?;
     let (limit, from) = match count {
-        i64::MIN => return Err(Error::OUTSIDE_SYMMETRIC_INT64),
         0 => (usize::MAX, End::Head),
         1.. => (count as usize, End::Head),
         _ => (count.unsigned_abs() as usize, End::Tail),

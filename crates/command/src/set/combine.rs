@@ -7,7 +7,7 @@
 use super::reply_member;
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::generic::remove;
+use crate::generic::remove_for_nothing;
 use crate::parse::{Options, int_within};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Expiry, View};
@@ -150,7 +150,7 @@ fn store(
     if !result.is_empty() {
         edit.put_collection(&key, result, Expiry::Clear);
         edit.note(Class::SET, event, &key);
-    } else if !remove(edit, &key) {
+    } else if !remove_for_nothing(edit, &key) {
         return Ok(Outcome::Unchanged);
     }
     Ok(Outcome::Changed)

@@ -7,7 +7,7 @@
 //! that is too large is infinite.
 
 use crate::error::{Error, Result};
-use value::number::parse_f64;
+use value::number::parse_f64_at_most;
 use value::text::until_zero;
 use value::zset::{LexBound, LexRange, ScoreBound, ScoreRange};
 
@@ -40,15 +40,7 @@ fn c_double(text: &[u8]) -> Option<f64> {
     }
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let text = &text[text.iter().take_while(|byte| is_blank(byte)).count()..];
-    parse_f64(text).or_else(|| {
-        // Too large or too small for a float, but a number all the same.
-        let is_decimal =
-            text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
-        if !is_decimal {
-            return None;
-        }
-        std::str::from_utf8(text).ok()?.parse().ok()
-    })
+    parse_f64_at_most(text)
 }
 
 fn lex_bound(word: &[u8]) -> Option<LexBound<'_>> {
@@ -74,6 +66,11 @@ mod tests {
             ("1e400", Some(f64::INFINITY)),
             ("-1e400", Some(f64::NEG_INFINITY)),
             ("1e-400", Some(0.0)),
+            ("0x1p16383", Some(f64::INFINITY)),
+            ("-0x1p16383", Some(f64::NEG_INFINITY)),
+            ("0x1p-16445", Some(0.0)),
+            ("0x1.8p1", Some(3.0)),
+            ("0xg", None),
             ("inf", Some(f64::INFINITY)),
             ("-Infinity", Some(f64::NEG_INFINITY)),
             ("0x10", Some(16.0)),

@@ -18,6 +18,7 @@ mod pop;
 mod range;
 
 use crate::args::Args;
+use crate::generic::remove_for_nothing;
 use crate::key_use::{DELETES, EXCHANGES, KeySpec, LOOKS, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{BlockingWrite, Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Row};
@@ -360,11 +361,7 @@ pub(crate) fn store(
         edit.note(Class::ZSET, event, &key);
         return true;
     }
-    let was_there = edit.remove(&key);
-    if was_there {
-        edit.note(Class::GENERIC, "del", &key);
-    }
-    was_there
+    remove_for_nothing(edit, &key)
 }
 
 /// The text of a member.

@@ -130,3 +130,39 @@ fn http_requests_close_the_connection_before_anything_else_runs() {
         assert_eq!(server.connect().ask("EXISTS attack"), "0");
     }
 }
+
+#[test]
+fn what_a_client_does_that_touches_nothing_is_no_use_of_its_keys() {
+    let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    let (mut quiet, mut other) = (server.connect(), server.connect());
+    assert_eq!(quiet.ask("CLIENT NO-TOUCH ON"), "OK");
+    let lines = [
+        // By the quiet one, whether that is a use; and by others.
+        ("GET s", false, true),
+        ("SET s w", false, true),
+        ("INCR n", false, true),
+        ("RPUSH l x", false, true),
+        ("SADD t a", false, true),
+        ("SADD t b", false, true),
+        ("ZADD z 1 a", false, true),
+        ("HSETNX h a v", false, true),
+        ("SUNIONSTORE t t", false, true),
+        ("TOUCH s", true, true),
+        ("TTL s", false, false),
+    ];
+    for (line, by_quiet, by_others) in lines {
+        for (peer, is_use) in [(&mut quiet, by_quiet), (&mut other, by_others)] {
+            for setup in
+                ["FLUSHALL", "SET s v", "SET n 1", "RPUSH l a", "SADD t a", "ZADD z 1 a", "HSET h a b"]
+            {
+                server.connect().ask(setup);
+            }
+            clock.advance_ms(10_000);
+            peer.ask(line);
+            let key = line.split(' ').nth(1).unwrap();
+            let idle = server.connect().ask(&format!("OBJECT IDLETIME {key}"));
+            assert_eq!(idle, if is_use { "0" } else { "10" }, "{line}");
+        }
+    }
+}

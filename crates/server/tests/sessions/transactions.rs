@@ -198,6 +198,8 @@ fn a_key_that_is_over_may_be_watched_beside_others_while_somebody_waits_for_its_
         assert_eq!(peer.ask("PEXPIRE x 50"), "1");
         clock.advance_ms(100);
         assert_eq!(peer.ask(line), "OK");
+        assert_eq!(server.server.blocked.count(), 1, "it has not gone");
+        assert_eq!(peer.ask("EXISTS x"), "0");
         assert!(waiter.text().starts_with("NOGROUP"));
         peer.send(&["MULTI", "PING", "EXEC"]);
         assert_eq!((peer.texts(2).concat().as_str(), peer.reply().is_some()), ("OKQUEUED", true));
@@ -322,5 +324,49 @@ fn a_transaction_can_be_left_while_a_script_holds_everything() {
         assert_eq!(peers[3].ask("SCRIPT KILL"), "OK");
         assert!(script.text().contains("killed"));
         assert_eq!(peers[0].ask("EXEC"), "ERR EXEC without MULTI");
+    }
+}
+
+#[test]
+fn a_key_whose_time_is_up_stays_where_it_is_when_it_is_watched() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "notify-keyspace-events Ex");
+    server.server.engine.keyspace.set_active_expiry(false);
+    let (mut listener, mut peer) = (server.connect(), server.connect());
+    listener.ask("PSUBSCRIBE *");
+    // Its time was up before, and is up behind, WATCH.
+    for (ms, is_disturbed) in [(10, false), (30, true)] {
+        peer.ask(&format!("SET k{ms} v PX {ms}"));
+        clock.advance_ms(20);
+        peer.ask(&format!("WATCH k{ms}"));
+        clock.advance_ms(20);
+        assert_eq!(transact(&mut peer, &["PING"]) == Some(Value::NullArray), is_disturbed, "{ms}");
+        assert!(listener.is_silent(), "{ms}");
+    }
+    peer.ask("GET k10");
+    assert!(matches!(listener.reply(), Some(Value::Array(_))), "it goes when somebody looks");
+}
+
+#[test]
+fn storing_nothing_over_a_key_whose_time_is_up_deletes_it() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "notify-keyspace-events Exg");
+    server.server.engine.keyspace.set_active_expiry(false);
+    let (mut listener, mut peer) = (server.connect(), server.connect());
+    for line in [
+        "SINTERSTORE d none",
+        "ZUNIONSTORE d 1 none",
+        "ZRANGESTORE d none 0 -1",
+        "BITOP AND d none",
+        "SORT none STORE d",
+        "GEOSEARCHSTORE d none FROMLONLAT 0 0 BYRADIUS 1 m",
+    ] {
+        peer.ask("SET d v PX 10");
+        clock.advance_ms(20);
+        listener.ask("PSUBSCRIBE *");
+        assert_eq!(peer.ask(line), "0", "{line}");
+        let Some(Value::Array(message)) = listener.reply() else { panic!("{line}") };
+        assert_eq!(message[2], Value::Bulk(b"__keyevent@0__:del".to_vec()), "{line}");
+        listener.ask("PUNSUBSCRIBE *");
     }
 }

@@ -318,7 +318,7 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Redis, "", "-NOSUB"),
         "who has no subscription may give it up before Valkey 8.0",
     ),
-    rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
+    rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have few digits more than they need, if any"),
     rule(
         "object|encoding",
         How::Right(Side::Either, "listpack", "skiplist"),
@@ -506,7 +506,11 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
-    ("lrem", |request| number(request.get(2)) == Some(i64::MIN), "refused since Redis 7.2, done before"),
+    (
+        "lrem",
+        |request| number(request.get(2)) == Some(i64::MIN),
+        "refused by Valkey 8.0, done by Redis; compared by the cases",
+    ),
     ("xsetid", sets_back, "7.0 looks at other ids than 7.2, and sets it"),
     ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
     ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),

@@ -13,7 +13,7 @@ mod pattern;
 use crate::args::Args;
 use crate::category::Categories;
 use crate::error::{Error, Result};
-use crate::generic::remove;
+use crate::generic::remove_for_nothing;
 use crate::key_use::{KeySpec, OVERWRITES, READS};
 use crate::parse::int;
 use crate::row::Handler::{ReadAround, WriteAround};
@@ -291,7 +291,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     if count > 0 {
         edit.put_collection(&target, list, Expiry::Clear);
         edit.note(Class::LIST, "sortstore", &target);
-    } else if !remove(edit, &target) {
+    } else if !remove_for_nothing(edit, &target) {
         return Ok(Outcome::Unchanged);
     }
     Ok(Outcome::Changed)

@@ -221,7 +221,7 @@ fn no_evict(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 fn no_touch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let on = on_or_off(context.request.arg(2))?;
     context.session.client.set_trait(Traits::NO_TOUCH, on);
-    context.session.touch = if on { Touch::No } else { Touch::Yes };
+    context.session.touch = if on { Touch::Never } else { Touch::Yes };
     reply.ok();
     Ok(())
 }
