@@ -47,7 +47,10 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("`save` default", By(by_hand::defaults)),
     ("`BGSAVE` and save points", Not("what changes while a snapshot runs is a race")),
-    ("`BGSAVE SCHEDULE`", Not("it shows only while a rewrite runs, which takes no time here")),
+    (
+        "`BGSAVE SCHEDULE`, `BGSAVE` in a transaction",
+        Not("it shows only while a rewrite runs, which takes no time here"),
+    ),
     ("`appendonly yes`", By(by_hand::a_log_of_its_own)),
     (
         "an RDB file beside append-only files that are older",
@@ -175,7 +178,12 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("`LATENCY`'s `expire-cycle`", Not("a machine without load has no such event")),
     (
         "`MONITOR`",
-        Asked(&[("@m MONITOR", "+OK", "+OK"), ("SELECT 5", "+OK", "+OK"), ("@m", "~ [0 ", "~ [5 ")]),
+        Asked(&[
+            ("@m MONITOR", "+OK", "+OK"),
+            ("SELECT 5", "+OK", "+OK"),
+            ("@m", "~ [0 ", "~ [5 "),
+            ("@m RESET", "+RESET", "+RESET"),
+        ]),
     ),
     ("`MIGRATE`", Test("who_needs_a_migrating_key_waits_for_it_and_nobody_else_does")),
     (
@@ -238,7 +246,7 @@ pub const CHECKS: &[(&str, Check)] = &[
             ("DEBUG SET-DISABLE-DENY-SCRIPTS 0", "+OK", ""),
         ]),
     ),
-    ("`COMMAND DOCS`", Asked(&[("COMMAND DOCS set", "! history", "~ history")])),
+    ("`COMMAND DOCS`, `COMMAND INFO`", Asked(&[("COMMAND DOCS set", "! history", "~ history")])),
     (
         "`OBJECT REFCOUNT` of small integers",
         Asked(&[
@@ -289,6 +297,68 @@ pub const CHECKS: &[(&str, Check)] = &[
             ("HLEN h", ":2", ""),
             ("HSET h f 3", ":1", ""),
             ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK", ""),
+        ]),
+    ),
+    (
+        "doubles of 16 digits and more",
+        Asked(&[
+            ("ZADD z 280.25807497506503 a", ":1", ":1"),
+            ("ZSCORE z a", "$16 280.258074975065", "$18 280.25807497506503"),
+        ]),
+    ),
+    (
+        "`CLIENT REPLY OFF` in a transaction",
+        Not("what is sent there is the beginning of a reply without its end"),
+    ),
+    (
+        "`CLIENT KILL` of the own connection in a transaction",
+        Not("it is one reply more on a connection that is about to be closed"),
+    ),
+    (
+        "`CLIENT TRACKING ... BCAST NOLOOP`",
+        Asked(&[
+            ("HELLO 3", "~%", "~%"),
+            ("CLIENT TRACKING ON BCAST NOLOOP", "+OK", "+OK"),
+            (r#"EVAL "return redis.call('INCR', KEYS[1])" 1 k"#, ":1", ":1"),
+            ("@ ", "", "~invalidate"),
+            ("PING", "+PONG", "+PONG"),
+        ]),
+    ),
+    (
+        "writes on a key of another type, LFU counts of commands that look at a key twice",
+        Asked(&[
+            ("CONFIG SET maxmemory-policy allkeys-lfu lfu-log-factor 0", "+OK", "+OK"),
+            ("SET k v", "+OK", "+OK"),
+            ("OBJECT FREQ k", ":5", ":5"),
+            ("LPUSH k v", "~-WRONGTYPE", "~-WRONGTYPE"),
+            ("OBJECT FREQ k", ":5", ":6"),
+            ("CONFIG SET maxmemory-policy noeviction lfu-log-factor 10", "+OK", "+OK"),
+        ]),
+    ),
+    (
+        "`rdb_changes_since_last_save`, and so save points",
+        Asked(&[
+            ("SAVE", "+OK", "+OK"),
+            ("RPUSH l 1 2 3", ":3", ":3"),
+            ("INFO persistence", "~rdb_changes_since_last_save:1 ", "~rdb_changes_since_last_save:3 "),
+        ]),
+    ),
+    (
+        "`keyspace_hits`, `rdb_saves`",
+        Asked(&[
+            ("SET k v", "+OK", ""),
+            ("CONFIG RESETSTAT", "+OK", ""),
+            ("SCAN 0 TYPE string", "*2 $1 0 *1 $1 k", ""),
+            ("INFO stats", "~keyspace_hits:0 ", ""),
+        ]),
+    ),
+    (
+        "words that the slow log and MONITOR hide",
+        Asked(&[
+            ("CONFIG SET slowlog-log-slower-than 0", "+OK", "+OK"),
+            ("CONFIG SET nosuch secret", "~-ERR", "~-ERR"),
+            ("SLOWLOG GET 1", "!secret", "~secret"),
+            ("CONFIG SET slowlog-log-slower-than 10000", "+OK", "+OK"),
         ]),
     ),
     (

@@ -88,6 +88,10 @@ pub const CHECKS: &[(&str, Check)] = &[
         Asked(&[(r#"EVAL "return select('#', pcall(function() pcall() end))" 0"#, ":2", ":1")]),
     ),
     (
+        "`cmsgpack._COPYRIGHT`",
+        Asked(&[(r#"EVAL "return type(cmsgpack._COPYRIGHT)" 0"#, "$3 nil", "$6 string")]),
+    ),
+    (
         "order of functions in `FUNCTION LIST`",
         Asked(&[
             ("FUNCTION FLUSH", "+OK", ""),

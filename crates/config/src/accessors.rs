@@ -100,6 +100,8 @@ numbers! {
     edition: Edition = "edition", |n| Edition::from_number(n);
     /// Who may use DEBUG.
     enable_debug_command: Access = "enable-debug-command", |n| Access::from_number(n);
+    /// Who may use MODULE LOAD and its kin.
+    enable_module_command: Access = "enable-module-command", |n| Access::from_number(n);
     /// Who may CONFIG SET protected directives.
     enable_protected_configs: Access = "enable-protected-configs", |n| Access::from_number(n);
     /// Largest number of fields in a packed hash.

@@ -164,9 +164,10 @@ impl Config {
     {
         let _changing = self.changing.lock();
         let mut indices = Vec::with_capacity(pairs.len());
-        for (name, _) in pairs {
+        for (at, (name, _)) in pairs.iter().enumerate() {
             let index = self.settable(name.as_ref(), origin)?;
-            if indices.contains(&index) {
+            // A directive may stand beside its alias: the last one counts.
+            if pairs[..at].iter().any(|(other, _)| other.as_ref().eq_ignore_ascii_case(name.as_ref())) {
                 return Err(failed(name.as_ref(), "duplicate parameter"));
             }
             indices.push(index);
@@ -182,6 +183,7 @@ impl Config {
                 }
                 continue;
             }
+            changes.retain(|(changed, _)| *changed != index);
             if self.values.read()[index] != value {
                 if TABLE[index].flags.contains(Flags::FIXED) {
                     return Err(failed(name.as_ref(), "can't set immutable config"));

@@ -458,7 +458,7 @@ fn values_are_answered_in_the_form_of_redis() {
         ("notify-keyspace-events", "KEA", "AKE"),
         ("notify-keyspace-events", "mKn$Eg", "g$nKEm"),
         ("notify-keyspace-events", "tg$zlhsxe", "g$lshzxet"),
-        ("latency-tracking-info-percentiles", "1.123456789 99.99999 1e1", "1.123457 99.99999 10"),
+        ("latency-tracking-info-percentiles", "1.123456789 99.99999 1e1 0x1p4", "1.123457 99.99999 10 16"),
         ("latency-tracking-info-percentiles", "", ""),
         ("shutdown-on-sigterm", "FORCE now", "now force"),
         ("shutdown-on-sigterm", "default", "default"),

@@ -164,7 +164,6 @@ fn wanted(name: &str, port: u16, speech: Speech) -> io::Result<Vec<Wanted>> {
     use std::net::ToSocketAddrs;
     match (host, port).to_socket_addrs() {
         Ok(found) => Ok(found.map(|address| Wanted { address, speech, is_optional }).collect()),
-        Err(_) if is_optional => Ok(Vec::new()),
         Err(error) => {
             Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
         }

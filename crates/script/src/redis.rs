@@ -324,7 +324,7 @@ fn wrong_arguments(lua: &Lua) -> Result<Table> {
 
 fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
     if values.len() != 1 {
-        return Err(raise::reply("ERR redis.set_repl() requires two arguments."));
+        return Err(raise::reply("ERR redis.set_repl() requires one argument."));
     }
     match lua.coerce_number(values[0].clone())?.map_or(0, to_int) {
         0..=3 => Ok(()),

@@ -60,7 +60,7 @@ pub struct Status {
     /// When something came from the master last.
     pub heard_at: UnixMs,
     /// Since when there is no stream to follow.
-    pub down_since: UnixMs,
+    pub down_since: Option<UnixMs>,
     /// Bytes of a full copy that have come.
     pub copied_bytes: u64,
     /// All of them, if that is known.
@@ -78,7 +78,7 @@ impl Status {
             master,
             phase: Phase::Connect,
             heard_at: now,
-            down_since: now,
+            down_since: None,
             copied_bytes: 0,
             copy_bytes: None,
             offset: 0,

@@ -28,7 +28,7 @@ pub fn admit(
         if setting != Setting::Script && matches!(denial, Denial::ByRules(..)) {
             session.client.note_command(command.id);
         }
-        note(server, &session.client, &denial, command, request, setting, now);
+        note(server, &denial, (command, request, setting), now, || session.client.line(now));
         denial.error(command)
     })
 }
@@ -46,7 +46,7 @@ pub fn admit_queued(
     now: UnixMs,
 ) -> Result<(), Error> {
     acl::admit_queued(&server.acl, &mut session.access, command, request).map_err(|denial| {
-        note(server, &session.client, &denial, command, request, Setting::Transaction, now);
+        note(server, &denial, (command, request, Setting::Transaction), now, || session.client.line(now));
         denial.error_of_queued(command)
     })
 }
@@ -65,28 +65,30 @@ pub fn admit_waiting(
     now: UnixMs,
 ) -> Result<(), Error> {
     acl::admit_waiting(&server.acl, || client.user(), version, command, request).map_err(|denial| {
-        note(server, client, &denial, command, request, Setting::TopLevel, now);
+        note(server, &denial, (command, request, Setting::TopLevel), now, || client.line_served(now));
         denial.error(command)
     })
 }
 
-/// Counts and logs what a user's rules deny.
+/// Counts and logs what a user's rules deny. `line` shows the client.
 fn note(
     server: &Server,
-    client: &Client,
     denial: &Denial,
-    command: &Command,
-    request: &Request<'_>,
-    setting: Setting,
+    (command, request, setting): (&Command, &Request<'_>, Setting),
     now: UnixMs,
+    line: impl FnOnce() -> String,
 ) {
     if let Some(attempt) = denial.attempt(command, request, setting) {
-        note_attempt(server, client, attempt, now);
+        note_shown(server, attempt, now, line);
     }
 }
 
 /// Counts and logs what somebody tried who may not.
 pub fn note_attempt(server: &Server, client: &Client, attempt: Attempt<'_>, now: UnixMs) {
+    note_shown(server, attempt, now, || client.line(now));
+}
+
+fn note_shown(server: &Server, attempt: Attempt<'_>, now: UnixMs, line: impl FnOnce() -> String) {
     let counts = &server.counts;
     match attempt.reason {
         Reason::Command => counts.denied_commands.add(1),
@@ -95,7 +97,7 @@ pub fn note_attempt(server: &Server, client: &Client, attempt: Attempt<'_>, now:
         Reason::Auth => counts.auth_failures.add(1),
         Reason::Certificate => counts.denied_certificates.add(1),
     }
-    server.acl.log.note(attempt, || client.line(now), now, server.engine.config.acllog_max_len());
+    server.acl.log.note(attempt, line, now, server.engine.config.acllog_max_len());
 }
 
 /// Lets a client whose certificate names a user be that user, if the configuration says so. Any other certificate leaves the client what it

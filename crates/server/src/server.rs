@@ -186,12 +186,14 @@ impl Server {
         }
     }
 
-    /// Takes over from the configuration what is looked at with every command: [`Server::slow_ticks`] and [`Server::reply_bytes_max`].
+    /// Takes over from the configuration what is looked at with every command: [`Server::slow_ticks`] and [`Server::reply_bytes_max`]; and how long
+    /// the slow log may be.
     pub fn follow_bounds(&self) {
         let config = &self.engine.config;
         let slow_ticks = slowlog::threshold(config).map_or(u64::MAX, |span| self.ticks.ticks_in(span));
         self.slow_ticks.store(slow_ticks, Ordering::Relaxed);
         self.reply_bytes_max.store(longest_reply(config, eviction::limit_bytes(config)), Ordering::Relaxed);
+        self.slowlog.follow(config);
     }
 
     /// Tells the kernel what `oom-score-adj` says of a master, or of a replica.

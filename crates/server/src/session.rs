@@ -226,7 +226,10 @@ impl Session {
         self.protocol = Protocol::Resp2;
         self.client.speak_at_once(Protocol::Resp2);
         self.act_as(access);
-        self.reply_mode = ReplyMode::On;
+        // What was said of this very reply holds.
+        if self.reply_mode != ReplyMode::Skip {
+            self.reply_mode = ReplyMode::On;
+        }
         self.touch = Touch::Yes;
         self.set_reads_replicas(false);
     }

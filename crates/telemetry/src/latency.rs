@@ -66,9 +66,12 @@ impl LatencyMonitor {
         self.events.lock().get(event).cloned()
     }
 
-    /// Forgets one event. False: there was none.
+    /// Forgets one event, in whatever case it is written. False: there was none.
     pub fn reset(&self, event: &[u8]) -> bool {
-        str::from_utf8(event).is_ok_and(|event| self.events.lock().remove(event).is_some())
+        let mut events = self.events.lock();
+        let before = events.len();
+        events.retain(|known, _| !event.eq_ignore_ascii_case(known.as_bytes()));
+        events.len() < before
     }
 
     /// Forgets all events and returns how many there were.

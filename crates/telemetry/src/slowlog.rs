@@ -70,6 +70,13 @@ impl SlowLog {
         self.add(entry, config.slowlog_max_len());
     }
 
+    /// Takes over what the configuration says: drops the oldest entries beyond as many as it wants. A log that is off stays as it is.
+    pub fn follow(&self, config: &Config) {
+        if config.slowlog_log_slower_than_us().is_some() {
+            self.ring.lock().newest_first.truncate(config.slowlog_max_len());
+        }
+    }
+
     /// The newest entries, `most` of them.
     pub fn newest(&self, most: usize) -> Vec<Entry> {
         self.ring.lock().newest_first.iter().take(most).cloned().collect()

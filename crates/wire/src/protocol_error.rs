@@ -28,12 +28,13 @@ pub enum ProtocolError {
 
 impl ProtocolError {
     /// The error line in Redis' words, without the leading `-` and the line end: `ERR Protocol error: ...`.
-    /// An unexpected byte appears as it is; [`crate::Reply::error`] makes blanks of line ends.
+    /// An unexpected byte appears as it is, but for a line end, which would end the reply.
     pub fn line(&self) -> Vec<u8> {
         let mut line = b"ERR Protocol error: ".to_vec();
         line.extend_from_slice(self.reason().as_bytes());
         if let ProtocolError::ExpectedDollar(got) = self {
-            line.extend_from_slice(&[*got, b'\'']);
+            let shown = if matches!(got, b'\r' | b'\n') { b' ' } else { *got };
+            line.extend_from_slice(&[shown, b'\'']);
         }
         line
     }

@@ -10,7 +10,12 @@ impl Client {
     /// The fields of CLIENT LIST in Redis' order, without a line end. Replies are not
     /// kept in a buffer of fixed size first, so those fields (`rbs`, `rbp`, `obl`) are 0.
     pub fn line(&self, now: UnixMs) -> String {
-        self.line_with(now, 0, 0)
+        self.line_with(now, 0, 0, self.traits())
+    }
+
+    /// The same of a client that waits no more, which its flags tell when it has its reply.
+    pub fn line_served(&self, now: UnixMs) -> String {
+        self.line_with(now, 0, 0, self.traits() - Traits::BLOCKED)
     }
 
     /// The same of a client whose request runs: that is what it has for a buffer.
@@ -18,10 +23,10 @@ impl Client {
         let words: Vec<&[u8]> = request.iter().collect();
         let mut encoded = Vec::new();
         encode_request(&mut encoded, &words);
-        self.line_with(now, words.iter().map(|word| word.len()).sum(), encoded.len())
+        self.line_with(now, words.iter().map(|word| word.len()).sum(), encoded.len(), self.traits())
     }
 
-    fn line_with(&self, now: UnixMs, argv_bytes: usize, request_bytes: usize) -> String {
+    fn line_with(&self, now: UnixMs, argv_bytes: usize, request_bytes: usize, traits: Traits) -> String {
         let load = |number: &std::sync::atomic::AtomicUsize| number.load(Ordering::Relaxed);
         let (kept, input) = (load(&self.input_bytes), load(&self.input_capacity));
         let qbuf = kept + request_bytes;
@@ -29,7 +34,7 @@ impl Client {
         let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
         let labels = self.labels();
         let [sub, psub, ssub] = self.subscriptions.each_ref().map(|number| number.load(Ordering::Relaxed));
-        let redirection = match self.traits().contains(Traits::TRACKING) {
+        let redirection = match traits.contains(Traits::TRACKING) {
             true => self.redirection.load(Ordering::Relaxed) as i64,
             false => -1,
         };
@@ -44,7 +49,7 @@ impl Client {
             printable(&labels.name),
             seconds_since(self.connected_at.0),
             seconds_since(self.active_at_ms.load(Ordering::Relaxed)),
-            flag_letters(self.traits()),
+            flag_letters(traits),
             self.db.load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
             input.saturating_sub(kept),

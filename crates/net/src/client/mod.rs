@@ -24,6 +24,7 @@ use command::table::CommandId;
 use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -273,6 +274,13 @@ impl Client {
     #[inline]
     pub fn traits(&self) -> Traits {
         Traits::from_bits_truncate(self.traits.load(Ordering::Relaxed))
+    }
+
+    /// Whether it comes from this machine.
+    pub fn is_local(&self) -> bool {
+        let ip = self.address.rsplit_once(':').map_or("", |(ip, _)| ip);
+        let ip = ip.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        self.traits().contains(Traits::UNIX_SOCKET) || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
     }
 
     /// Sets or takes away a standing flag.

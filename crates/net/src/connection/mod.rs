@@ -579,8 +579,10 @@ impl<S: Service> Connection<S> {
                         error.line().escape_ascii(),
                         self.session.client().line(desk.service.net().clients.clock().now())
                     );
+                    let line = error.line();
+                    desk.service.counts().note_error(&line);
                     buffers.output.extend(b"-");
-                    buffers.output.extend(error.line());
+                    buffers.output.extend(line);
                     buffers.output.extend(b"\r\n");
                     self.session.close(Closing::AfterReplies);
                     self.write_out(desk, buffers, context, Shown::NOTHING)?;

@@ -30,6 +30,9 @@ pub const ROWS: &[Row<ServerHandler>] =
         .summary("Reads and changes the configuration.")
         .subcommands(SUBCOMMANDS)];
 
+/// A proxy sends these to all nodes.
+const EVERYWHERE: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("config|get", -3, get)
         .shows(Shows::Nothing)
@@ -43,18 +46,20 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Lists the subcommands."),
     sub("config|resetstat", 2, resetstat)
         .shows(Shows::Nothing)
-        .summary("Sets the counts that INFO shows back to zero."),
+        .summary("Sets the counts that INFO shows back to zero.")
+        .tips(EVERYWHERE),
     sub("config|rewrite", 2, rewrite)
         .shows(Shows::Nothing)
         .since("2.8.0")
-        .summary("Brings the configuration file up to the configuration in force."),
+        .summary("Brings the configuration file up to the configuration in force.")
+        .tips(EVERYWHERE),
     sub("config|set", -4, set)
         .shows(Shows::Nothing)
         .secrets(Secrets::OfDirectives)
         .complexity("O(N), N being the number of directives")
         .syntax("parameter value [parameter value ...]")
         .summary("Changes directives, all of those named or none.")
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+        .tips(EVERYWHERE),
 ];
 
 const HELP: &[&str] = &[
@@ -92,7 +97,8 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::Syntax);
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-    let (server, origin) = (context.server, origin(context));
+    let server = context.server;
+    let origin = if context.session.client.is_local() { Origin::Local } else { Origin::Remote };
     let is_loading = server.engine.attention().intersects(Attention::LOADING | Attention::LOADING_BESIDE);
     if is_loading && pairs.iter().any(|(name, _)| Config::is_kept_while_loading(name)) {
         return Err(LOADING);
@@ -267,16 +273,6 @@ fn check_descriptors(config: &Config) -> std::result::Result<(), CannotApply> {
         }
         _ => Ok(()),
     }
-}
-
-/// Where a session comes from.
-pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
-    let client = &context.session.client;
-    let ip = client.address.rsplit_once(':').map_or("", |(ip, _)| ip);
-    let ip = ip.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let is_local = client.traits().contains(net::client::Traits::UNIX_SOCKET)
-        || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
-    if is_local { Origin::Local } else { Origin::Remote }
 }
 
 /// CONFIG REWRITE

@@ -59,7 +59,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .shows(Shows::Nothing)
         .syntax("[event [event ...]]")
         .summary("Forgets the samples of events.")
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+        .tips(&["request_policy:all_nodes", "response_policy:agg_sum"]),
 ];
 
 const HELP: &[&str] = &[

@@ -19,7 +19,7 @@ pub const ROWS: &[Row<ServerHandler>] =
         .subcommands(SUBCOMMANDS)];
 
 const LISTS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
-const CHANGES: Flags = LISTS.union(Flags::NO_ASYNC_LOADING);
+const CHANGES: Flags = LISTS.union(Flags::NO_ASYNC_LOADING).union(Flags::ON_LEAVE);
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("module|help", 2, HELP_FLAGS, |_, reply| help(reply, "MODULE", HELP))

@@ -5,6 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::Attention;
+use net::client::Traits;
 use wire::Reply;
 
 /// MONITOR.
@@ -24,6 +25,10 @@ fn monitor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     if context.batch.is_holding() {
         return Err(Error::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    if context.session.client.traits().contains(Traits::MONITOR) {
+        // As in Redis there is no answer to a second one.
+        return Ok(());
     }
     server
         .monitors

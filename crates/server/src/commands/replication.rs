@@ -16,6 +16,7 @@ use crate::session::ReplyMode;
 use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use net::client::Traits;
 use std::sync::Arc;
 use telemetry::log;
 use value::number::parse_i64;
@@ -150,9 +151,14 @@ fn refuse_in_shard(server: &Server, in_cluster: Error) -> Result<()> {
     }
 }
 
+/// Whether a session is a replica, or monitors, which is the same to Redis: it asks for a stream without being answered.
+fn is_told_already(context: &Context<'_, '_>) -> bool {
+    context.session.replica.is_some() || context.session.client.traits().contains(Traits::MONITOR)
+}
+
 /// PSYNC replicationid offset
 fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
-    if context.session.replica.is_some() {
+    if is_told_already(context) {
         return Ok(());
     }
     let request = context.request;
@@ -162,6 +168,7 @@ fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
         refuse_in_shard(context.server, Error::text("ERR FAILOVER not allowed in cluster mode."))?;
         succeed(context, parse_i64(request.arg(2)).and_then(had))?;
     }
+    joining::refuse_without_link(context.server)?;
     let (id, offset) = (request.arg(1), int(request.arg(2)));
     let offset = offset.inspect_err(|_| {
         log!(
@@ -216,7 +223,7 @@ fn sync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
 
 /// There is no reply: what a replica is sent comes from elsewhere from now on.
 fn become_replica(context: &mut Context<'_, '_>, form: Form, wish: Option<&Wish>) -> Result<()> {
-    if context.session.replica.is_some() {
+    if is_told_already(context) {
         return Ok(());
     }
     let mut said = context.session.said.as_deref().cloned().unwrap_or_default();

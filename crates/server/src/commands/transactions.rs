@@ -96,7 +96,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (request, server, db) = (context.request, context.server, context.session.db);
     let keys: SmallVec<[Key<'_>; 4]> =
         request.iter().skip(1).map(|name| server.engine.keyspace.key(db, name)).collect();
-    // All or none; and one whose time is up may be what somebody waits for, which is not to be served in between.
+    // All or none.
     if !context.batch.try_hold(&keys) {
         return Err(Error::InUse);
     }
@@ -111,9 +111,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             context.now,
         )
     });
-    if !context.batch.has_ready() {
-        context.batch.release();
-    }
+    context.batch.release();
     watched?;
     reply.ok();
     Ok(())
@@ -163,6 +161,8 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     }
     context.session.give_up_claim(context.server);
     context.now = context.batch.moment(context.now);
+    // While its requests run that is what the session shows of itself.
+    context.session.client.note_batch(Some(context.command.id), 0, context.now);
     // Requests find themselves in a transaction while they run: they may not wait.
     let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();
     let queue = transaction.into_queue();
@@ -203,10 +203,6 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
-    if !context.session.access.is_unrestricted(&server.acl) {
-        // What is refused is shown with the command that the client sent.
-        context.session.client.note_command(context.command.id);
-    }
     if let Err(error) = rights::admit_queued(server, context.session, command, &request, context.now) {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());

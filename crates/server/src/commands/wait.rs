@@ -9,6 +9,7 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
 use crate::server::Server;
 use ::log::Lsn;
+use command::category::Categories;
 use command::parse::timeout_ms;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Stamp;
@@ -23,17 +24,19 @@ const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
 
 /// The two rows.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("wait", 3, Reach::Nothing, Flags::BLOCKING, wait)
+    row("wait", 3, Reach::Nothing, Flags::PROTECTED, wait)
         .shows(Shows::Nothing)
         .since("3.0.0")
-        .group(Group::Connection)
+        .group(Group::Generic)
+        .in_categories(Categories::CONNECTION)
         .syntax("numreplicas timeout")
         .summary("Waits until replicas have what the connection has written.")
         .tips(TIPS),
-    row("waitaof", 4, Reach::Nothing, Flags::BLOCKING, waitaof)
+    row("waitaof", 4, Reach::Nothing, Flags::NOSCRIPT.union(Flags::PROTECTED), waitaof)
         .shows(Shows::Nothing)
         .since("7.2.0")
-        .group(Group::Connection)
+        .group(Group::Generic)
+        .in_categories(Categories::CONNECTION)
         .syntax("numlocal numreplicas timeout")
         .summary("Waits until what the connection has written is on disk, here and on replicas.")
         .tips(TIPS),
@@ -41,6 +44,12 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 
 /// WAIT numreplicas timeout
 fn wait(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    refuse_at_replica(
+        context,
+        "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
+         configured to be writable (which is not the default) writes to replicas are just local and are not \
+         propagated.",
+    )?;
     let replicas = int(context.request.arg(1))?;
     let until = timeout_ms(context.request.arg(2), context.now)?;
     let needs = Needs::now(context.server, false, replicas, Shape::Count);
@@ -58,12 +67,26 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
     let until = timeout_ms(context.request.arg(3), context.now)?;
+    refuse_at_replica(
+        context,
+        "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just \
+         local and are not propagated.",
+    )?;
     if local > 0 && context.server.engine.durability.kept_log().is_none() {
         return Err(NO_LOG);
     }
     let needs = Needs::now(context.server, local > 0, replicas, Shape::Both);
     answer_or_wait(context, needs, until, reply);
     Ok(())
+}
+
+/// # Errors
+/// A master is followed, whose stream is all that goes on from here.
+fn refuse_at_replica(context: &Context<'_, '_>, error: &'static str) -> Result<()> {
+    match context.server.following.status() {
+        Some(_) => Err(Error::text(error)),
+        None => Ok(()),
+    }
 }
 
 /// There is no log in which it could be, or not any more.

@@ -11,9 +11,11 @@ use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
 use command::{Error, Flags, Shows};
+use config::Access;
 use engine::Attention;
 use engine::residency;
 use keyspace::{Batch, OutOfMemory};
+use net::client::Traits;
 use sys::UnixMs;
 use value::text::until_zero;
 use wire::Request;
@@ -51,6 +53,11 @@ pub fn check_request(
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
     }
+    if command.is(Flags::ON_LEAVE)
+        && let Some(error) = lack_of_leave(server, session, command)
+    {
+        return Verdict::Refuse(error);
+    }
     if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
@@ -60,6 +67,28 @@ pub fn check_request(
         return Verdict::Refuse(error);
     }
     Verdict::Run
+}
+
+/// Why nobody, or nobody from elsewhere, may use a command, whatever their rights.
+#[cold]
+fn lack_of_leave(server: &Server, session: &Session, command: &Command) -> Option<Error> {
+    let config = &server.engine.config;
+    let (what, directive, access) = match command.row.name {
+        "debug" => ("DEBUG", "enable-debug-command", config.enable_debug_command()),
+        _ => ("MODULE", "enable-module-command", config.enable_module_command()),
+    };
+    let is_allowed = match access {
+        Access::Yes => true,
+        Access::Local => session.client.is_local(),
+        Access::No => false,
+    };
+    (!is_allowed).then(|| {
+        Error::line(format!(
+            "ERR {what} command not allowed. If the {directive} option is set to \"local\", you can run it from a \
+             local connection, otherwise you need to set this option in the configuration file, and then restart \
+             the server."
+        ))
+    })
 }
 
 /// Checks what the server's state, and the session's, have against such a request.
@@ -140,13 +169,8 @@ fn check_state(
     {
         return Verdict::Refuse(refusals::MISCONF);
     }
-    if attention.contains(Attention::FOLLOWING) {
-        match check_following(server, session, command, flags) {
-            Verdict::Run => {}
-            refused => return refused,
-        }
-    } else if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
-        return Verdict::Refuse(refusals::NO_REPLICAS);
+    if let Some(error) = check_role(server, session, attention, command, flags) {
+        return Verdict::Refuse(error);
     }
     if attention.contains(Attention::LOADING_BESIDE)
         && (flags.contains(Flags::NO_ASYNC_LOADING) || may_append(command.row.flags))
@@ -159,8 +183,11 @@ fn check_state(
     {
         return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
     }
-    if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
-        return Verdict::Refuse(only_messages(command));
+    let monitors =
+        attention.contains(Attention::MONITORS) && session.client.traits().contains(Traits::MONITOR);
+    if monitors && flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
+        // As in Redis, where those who monitor are a kind of replicas.
+        return Verdict::Refuse(Error::text("ERR Replica can't interact with the keyspace"));
     }
     if attention.contains(Attention::PAUSED)
         && let Some(until) = pause_of(server, session, command, flags, now)
@@ -192,11 +219,32 @@ fn pause_of(
     is_held.then_some(until)
 }
 
-/// Checks a command while a master is followed.
-fn check_following(server: &Server, session: &Session, command: &Command, flags: Flags) -> Verdict {
-    if flags.contains(Flags::WRITE) && is_read_only(server) {
-        return Verdict::Refuse(refusals::READ_ONLY);
+/// Checks what the roles of server and session have against a command: the one may follow a master, or lack replicas, the other may have
+/// subscribed.
+fn check_role(
+    server: &Server,
+    session: &Session,
+    attention: Attention,
+    command: &Command,
+    flags: Flags,
+) -> Option<Error> {
+    let follows = attention.contains(Attention::FOLLOWING);
+    if flags.contains(Flags::WRITE) {
+        if follows && is_read_only(server) {
+            return Some(refusals::READ_ONLY);
+        }
+        if !follows && attention.contains(Attention::NO_REPLICAS) {
+            return Some(refusals::NO_REPLICAS);
+        }
     }
+    if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
+        return Some(only_messages(command));
+    }
+    (follows && is_hidden(server, session, command, flags)).then_some(refusals::MASTER_DOWN)
+}
+
+/// Whether a command would show what may not be shown while a master is followed.
+fn is_hidden(server: &Server, session: &Session, command: &Command, flags: Flags) -> bool {
     // EXEC shows what its requests do.
     let queued =
         session.transaction.as_ref().filter(|_| command.is_exec()).map_or(&[][..], |all| all.queue());
@@ -205,10 +253,7 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
     // It would be held for as long as it is not known what is committed.
     is_harmless &=
         !server.shard.hides_all() || command.row.shows == Shows::Nothing || command.row.name == "info";
-    match !is_harmless && hides_stale_data(server) {
-        true => Verdict::Refuse(refusals::MASTER_DOWN),
-        false => Verdict::Run,
-    }
+    !is_harmless && hides_stale_data(server)
 }
 
 /// Whether what only reads may write to the log all the same, as a count that it keeps. While a copy is loaded beside what is here nothing is appended.

@@ -35,6 +35,15 @@ pub struct Wish {
     pub offset: u64,
 }
 
+/// # Errors
+/// A master is followed, and the link to it is down: what there is here is no place in its stream.
+pub fn refuse_without_link(server: &Server) -> Result<()> {
+    match server.following.status() {
+        Some(status) if status.phase != Phase::Connected => Err(NO_MASTER_LINK),
+        _ => Ok(()),
+    }
+}
+
 /// Makes a connection a replica. `wish`: it would go on from there; else it gets a full copy.
 ///
 /// # Errors
@@ -48,9 +57,7 @@ pub fn join(
     if server.failover.is_on() {
         return Err(Error::text("NOMASTERLINK Can't SYNC while failing over"));
     }
-    if server.following.status().is_some_and(|status| status.phase != Phase::Connected) {
-        return Err(NO_MASTER_LINK);
-    }
+    refuse_without_link(server)?;
     begin_stream(server, batch)?;
     super::upkeep::end_renamed(server);
     log!(Notice, "Replica {} asks for synchronization", replica.name());

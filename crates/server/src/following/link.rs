@@ -57,7 +57,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
         let now = server.engine.clock.now();
         server.following.change(order, |status| {
             if status.phase == Phase::Connected {
-                status.down_since = now;
+                status.down_since = Some(now);
             }
             status.phase = Phase::Connect;
         });

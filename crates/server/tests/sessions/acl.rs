@@ -157,12 +157,12 @@ fn requirepass_is_the_default_users_password() {
 fn failures_are_counted_and_logged_with_their_numbers() {
     let server = TestServer::start("acllog-max-len 2");
     let (mut admin, mut peer) = (server.connect(), server.connect());
-    admin.ask("ACL SETUSER u on nopass +@all -debug ~a");
+    admin.ask("ACL SETUSER u on nopass +@all -lolwut ~a");
     peer.ask("AUTH u x");
     for _ in 0..3 {
         peer.ask("GET b");
     }
-    peer.ask("DEBUG SLEEP 0");
+    peer.ask("LOLWUT");
     peer.ask("AUTH v x");
     admin.send(&["ACL LOG"]);
     let Some(Value::Array(entries)) = admin.reply() else { panic!("no array") };

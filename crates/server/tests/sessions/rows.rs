@@ -15,7 +15,9 @@ fn flag_names(flags: Flags) -> BTreeSet<String> {
         | Flags::ENDS_TRANSACTION
         | Flags::ASKS_HEALTH
         | Flags::KEEPS_CACHING
-        | Flags::IN_APPEND_ONLY_FILE;
+        | Flags::IN_APPEND_ONLY_FILE
+        | Flags::TOUCHES
+        | Flags::ON_LEAVE;
     flags.difference(own).iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 

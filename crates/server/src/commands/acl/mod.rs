@@ -38,7 +38,6 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Lists the categories of commands, or the commands of one."),
     sub("acl|deluser", -3, ADMIN, users::delete)
         .shows(Shows::Nothing)
-        .secrets(Secrets::From(2))
         .complexity("O(1) amortized time considering the typical user.")
         .tips(EVERYWHERE)
         .syntax("username [username ...]")

@@ -57,7 +57,10 @@ pub fn unknown_type(name: &[u8]) -> Error {
     Error::quoting("ERR Unknown client type '", name, "'")
 }
 
-/// A session notes what it did at the end of its batch, but it sees itself as it is.
+/// A session notes what it did at the end of its batch, but it sees itself as it is. In a transaction that is at EXEC, which has noted so.
 fn note_own_command(context: &Context<'_, '_>) {
+    if context.batch.is_holding() && !context.session.runs_script {
+        return;
+    }
     context.session.client.note_batch(Some(context.command.id), 0, context.now);
 }

@@ -170,12 +170,15 @@ pub(super) fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Res
 
 /// CLUSTER ADDSLOTS slot ..., CLUSTER DELSLOTS slot ...
 pub(super) fn change_slots(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    // Who stands alone has no slots, right ones or wrong ones.
+    view(context)?;
     let slots: Result<Vec<u16>> = context.request.iter().skip(2).map(slot).collect();
     refuse_slots(context, &slots?)
 }
 
 /// CLUSTER ADDSLOTSRANGE first last ..., CLUSTER DELSLOTSRANGE first last ...
 pub(super) fn change_ranges(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
     let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
     if words.len() % 2 == 1 {
         let sub = String::from_utf8_lossy(context.request.arg(1)).to_ascii_lowercase();

@@ -150,7 +150,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("ip port [cluster_bus_port]")
         .summary("Brings a node into the cluster."),
     sub("cluster|myid", 2, SHOWS, telling::my_id).shows(Shows::Nothing).summary("Tells the id of the node."),
-    sub("cluster|myshardid", 2, SHOWS.union(Flags::LOADING), telling::my_shard_id)
+    sub("cluster|myshardid", 2, SHOWS, telling::my_shard_id)
         .shows(Shows::Nothing)
         .since("7.2.0")
         .summary("Tells the id of the node's shard.")
@@ -186,7 +186,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .shows(Shows::Nothing)
         .syntax("slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>")
         .summary("Moves a slot, step by step."),
-    sub("cluster|shards", 2, SHOWS, telling::shards)
+    sub("cluster|shards", 2, SHOWS.union(Flags::LOADING), telling::shards)
         .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of nodes")
@@ -205,7 +205,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [ASC | DESC]>")
         .summary("Counts the keys of the node's slots, in their order or by how many these are.")
         .tips(&["nondeterministic_output", "request_policy:all_shards"]),
-    sub("cluster|slots", 2, SHOWS, telling::slots)
+    sub("cluster|slots", 2, SHOWS.union(Flags::LOADING), telling::slots)
         .shows(Shows::Nothing)
         .complexity("O(N), N being the number of nodes")
         .summary("Lists ranges of slots with their nodes.")

@@ -8,11 +8,12 @@ mod protocol;
 mod reload;
 mod switch;
 
-use super::{config, help, row};
+use super::config::rewrite_with;
+use super::{help, row};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::refusals;
-use ::config::{Access, Appended, Origin};
+use ::config::Appended;
 use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
@@ -27,7 +28,8 @@ use value::collection::{CollectionRef, Encoding};
 use value::glob::{Case, glob_match};
 use wire::{Reply, Request};
 
-const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const FLAGS: Flags =
+    Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE).union(Flags::ON_LEAVE);
 
 /// DEBUG.
 pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, Reach::All, FLAGS, debug)
@@ -100,7 +102,7 @@ type Subcommand = (&'static str, RangeInclusive<usize>, Action);
 const ACTIONS: &[Subcommand] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
     ("change-repl-id", 2..=2, switch::change_replication_id),
-    ("config-rewrite-force-all", 2..=2, |context, reply| config::rewrite_with(context, Appended::All, reply)),
+    ("config-rewrite-force-all", 2..=2, |context, reply| rewrite_with(context, Appended::All, reply)),
     ("digest", 2..=2, digest::of_all),
     ("digest-value", 2..=usize::MAX, digest::of_values),
     ("disk-hang", 3..=3, switch::hang_disk),
@@ -178,18 +180,6 @@ fn with_all<T>(
 
 /// DEBUG subcommand [arg [arg ...]]
 fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let is_allowed = match context.server.engine.config.enable_debug_command() {
-        Access::Yes => true,
-        Access::Local => config::origin(context) == Origin::Local,
-        Access::No => false,
-    };
-    if !is_allowed {
-        return Err(Error::text(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
-             it from a local connection, otherwise you need to set this option in the configuration file, and \
-             then restart the server.",
-        ));
-    }
     let (name, words) = (context.request.arg(1), context.request.len());
     let action = ACTIONS
         .iter()

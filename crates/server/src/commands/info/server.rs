@@ -180,7 +180,9 @@ fn follower(context: &mut Context<'_, '_>, page: &mut Page, status: &Status) {
         ]);
     }
     if !is_up {
-        page.line("master_link_down_since_seconds", since(status.down_since));
+        // It may never have been up.
+        let seconds = status.down_since.map_or("-1".to_owned(), |down| since(down).to_string());
+        page.line("master_link_down_since_seconds", seconds);
     }
     page.lines(&[
         ("slave_priority", &config.replica_priority()),

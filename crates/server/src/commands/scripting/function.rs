@@ -11,6 +11,7 @@ use ::script::shebang::library_name;
 use command::effects::Scope;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::scripts::{Libraries, Library, libraries};
+use std::collections::HashSet;
 use std::sync::Arc;
 use value::glob::{Case, glob_match};
 use value::rdb::{self, RestoreError};
@@ -285,6 +286,10 @@ pub fn put_libraries(context: &Context<'_, '_>, codes: &[Vec<u8>], policy: Polic
     let libraries = codes.iter().map(|code| libraries::make(&context.server.engine, code, LOAD_TIME_MAX));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
+    let mut names = HashSet::new();
+    if let Some(twice) = libraries.iter().find(|library| !names.insert(&library.name)) {
+        return Err(Error::quoting("ERR Library '", &twice.name, "' already exists"));
+    }
     change(context, |all| {
         if policy == Policy::Flush {
             *all = Libraries::default();
@@ -313,6 +318,7 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         |error| match error {
             RestoreError::BadFooter => Error::DUMP_FOOTER,
             RestoreError::BadFormat => Error::text("ERR given type is not a function"),
+            RestoreError::OfCandidate => Error::text("ERR Pre-GA function format not supported"),
         },
     )?;
     put_libraries(context, &codes, policy)?;

@@ -218,9 +218,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             context.session.client.note_command(context.command.id);
             rights::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| {
-                    let line = error.as_bytes();
-                    let reason = line.strip_prefix(b"NOPERM ").unwrap_or(line);
-                    Error::line([b"ERR ACL failure in script: ", reason].concat())
+                    // What else is denied the command itself denies.
+                    match error.as_bytes().strip_prefix(b"NOPERM ") {
+                        Some(reason) => Error::line([b"ERR ACL failure in script: ", reason].concat()),
+                        None => error,
+                    }
                 })?;
         }
         let may_write = command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
@@ -416,7 +418,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
         let spent = ended.0.saturating_sub(began.0);
-        slow::note_if_slow(server, &context.session.client, command, &request, spent);
+        slow::note_if_slow_in_script(server, command, &request, spent);
         server.counts.commands.add(1);
         Ok(())
     }
