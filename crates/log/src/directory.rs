@@ -213,10 +213,16 @@ impl Directory {
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
         let path = header.path(&self.path);
-        let current = self.name(&spare, &path, &mut header).inspect_err(|_| {
+        let current = self.name(&spare, &path, &mut header).inspect_err(|failure| {
             // Neither counts, should it stay: recovery passes over a segment that the next one supersedes.
-            let _ = self.fs.remove(&spare);
-            let _ = self.fs.remove(&path);
+            if failure.is_out_of_descriptors {
+                // Nothing is wrong with it, and each try would fill another.
+                let _ = self.fs.rename(&path, &spare);
+                self.spares.lock().push(spare.clone());
+            } else {
+                let _ = self.fs.remove(&spare);
+                let _ = self.fs.remove(&path);
+            }
         })?;
         // The segment stays if this fails: its name may have been said.
         self.say_newest(number)?;
@@ -246,7 +252,7 @@ impl Directory {
 
     fn name(&self, spare: &Path, path: &Path, header: &mut Header) -> Result<Current, Failure> {
         let failed = |operation| move |error: io::Error| Failure::new(operation, path, &error);
-        let file = self.fs.open(spare, Mode::Direct).map_err(failed(Operation::Prepare))?;
+        let file = self.fs.open(spare, Mode::DirectSynced).map_err(failed(Operation::Prepare))?;
         let length = file.len().map_err(failed(Operation::Prepare))?;
         header.length = Header::length_of(length);
         let mut bytes = AlignedBytes::zeroed(BLOCK_ALIGN);

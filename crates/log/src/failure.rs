@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use sys::file::is_out_of_descriptors;
 
 /// What the log was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +27,15 @@ pub struct Failure {
     pub kind: io::ErrorKind,
     /// The system's words.
     pub reason: String,
+    /// The process has no descriptor left: nothing is wrong with the disk.
+    pub(crate) is_out_of_descriptors: bool,
 }
 
 impl Failure {
     pub(crate) fn new(operation: Operation, path: &Path, error: &io::Error) -> Failure {
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Failure { operation, file, kind: error.kind(), reason: error.to_string() }
+        let is_out_of_descriptors = is_out_of_descriptors(error);
+        Failure { operation, file, kind: error.kind(), reason: error.to_string(), is_out_of_descriptors }
     }
 
     /// Whether space is all that is missing.

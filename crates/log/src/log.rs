@@ -153,7 +153,7 @@ impl Log {
             shared.observer.failed(failure);
         }
         let threads = match options.flushing {
-            Flushing::Threads => Some(Threads::start(&shared)),
+            Flushing::Threads => Some(Threads::start(&shared)?),
             Flushing::ByHand => None,
         };
         Ok(Log { shared, threads })
@@ -588,13 +588,15 @@ impl Shared {
         let mut turning = self.writer.lock();
         let now = self.clock.now();
         let has_failed = self.has_failed.load(Ordering::Acquire);
-        let since_attempt = now.0.saturating_sub(turning.last_attempt.0);
+        // A clock that was set back says nothing of how long ago that was: it is due.
+        let since = |before: UnixMs| now.0.checked_sub(before.0).unwrap_or(u64::MAX);
+        let since_attempt = since(turning.last_attempt);
         if has_failed && since_attempt < RETRY_INTERVAL_MS {
             return Left::After(RETRY_INTERVAL_MS - since_attempt);
         }
         turning.last_attempt = now;
         self.buffer.take(&mut turning.writer.held);
-        let since_sync = now.0.saturating_sub(turning.last_sync.0);
+        let since_sync = since(turning.last_sync);
         let until = match self.policy() {
             _ if has_failed || self.sync_requested.swap(false, Ordering::AcqRel) => Until::Durable,
             SyncPolicy::Always => Until::Durable,

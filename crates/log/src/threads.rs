@@ -5,9 +5,10 @@
 //! has nothing else to do, or enough has gathered, so that one sync covers what would be many. The flusher sleeps only after
 //! it has said so and has looked once more for a nudge; who nudges looks whether it sleeps. One of the two sees the other.
 
-use crate::SyncPolicy;
 use crate::limits::{RETRY_INTERVAL_MS, WRITE_INTERVAL_MS};
 use crate::log::{Left, Shared};
+use crate::{Failure, Operation, SyncPolicy};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle, Thread};
@@ -33,18 +34,29 @@ struct State {
 }
 
 impl Threads {
-    pub fn start(shared: &Arc<Shared>) -> Threads {
+    /// Starts both, or none.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(shared: &Arc<Shared>) -> Result<Threads, Failure> {
         let state = Arc::new(State::default());
         let preparer = {
             let (shared, state) = (Arc::clone(shared), Arc::clone(&state));
-            spawn("log-prepare", move || prepare(&shared, &state))
+            spawn("log-prepare", move || prepare(&shared, &state))?
         };
         let flusher = {
             let (shared, state, preparer) =
                 (Arc::clone(shared), Arc::clone(&state), preparer.thread().clone());
             spawn("log-flush", move || flush(&shared, &state, &preparer))
         };
-        Threads { flusher, preparer, state }
+        match flusher {
+            Ok(flusher) => Ok(Threads { flusher, preparer, state }),
+            Err(failure) => {
+                state.stop.store(true, Ordering::SeqCst);
+                end(preparer);
+                Err(failure)
+            }
+        }
     }
 
     #[inline]
@@ -61,19 +73,26 @@ impl Threads {
     pub fn stop(self) {
         self.state.stop.store(true, Ordering::SeqCst);
         for thread in [self.flusher, self.preparer] {
-            thread.thread().unpark();
             if thread.thread().id() == thread::current().id() {
+                thread.thread().unpark();
                 continue;
             }
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
+            end(thread);
         }
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).expect("the system gives a start its threads")
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    let begun = thread::Builder::new().name(name.to_owned()).spawn(run);
+    begun.map_err(|error| Failure::new(Operation::Prepare, Path::new(&format!("the thread {name}")), &error))
+}
+
+/// Waits for one that was told to stop.
+fn end(thread: JoinHandle<()>) {
+    thread.thread().unpark();
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 fn flush(shared: &Shared, state: &State, preparer: &Thread) {

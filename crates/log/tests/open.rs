@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use sys::file::Fs;
-use sys::file::simulated::Disk;
+use sys::file::simulated::{Disk, Faults};
 use sys::{Clock, UnixMs};
 
 fn dir() -> PathBuf {
@@ -253,4 +253,60 @@ fn who_is_told_may_let_go_of_the_log() {
     *held = Some(log);
     drop(held);
     let_go.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn without_a_descriptor_no_segment_is_filled_and_thrown_away_for_each_try() {
+    let disk = Disk::new(1);
+    let clock = Clock::simulated(UnixMs(1_000_000));
+    let options = Options { clock: clock.clone(), ..options(64 * 1024) };
+    let log = open(&Fs::Simulated(disk.clone()), &dir(), &options);
+    disk.set_faults(Faults { lacks_descriptors: true, ..Faults::default() });
+    log.append(0, UnixMs(1), &vec![b'x'; 200_000]);
+    let spares = || {
+        let names = disk.names(&dir());
+        names.into_iter().filter(|path| path.extension().is_some_and(|end| end == "tmp")).collect::<Vec<_>>()
+    };
+    log.flush();
+    let first = spares();
+    assert_eq!((first.len(), log.writable().is_err()), (1, true));
+    for _ in 0..10 {
+        clock.advance_ms(10_000);
+        log.flush();
+        assert_eq!(spares(), first);
+    }
+    disk.set_faults(Faults::default());
+    clock.advance_ms(10_000);
+    log.flush();
+    assert_eq!((log.writable(), log.durable()), (Ok(()), log.appended()));
+    log.close().unwrap();
+    let found = records(&log::recover(&Fs::Simulated(disk), &dir()).unwrap());
+    assert_eq!(found, [(0, 1, vec![b'x'; 200_000])]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_the_log_from_nothing() {
+    let disk = Disk::new(1);
+    let clock = Clock::simulated(UnixMs(10_000_000));
+    let sync = SyncPolicy::EverySecond;
+    let options = Options { clock: clock.clone(), sync, ..options(64 * 1024) };
+    let log = open(&Fs::Simulated(disk.clone()), &dir(), &options);
+    let append = || log.append(0, UnixMs(1), b"x");
+    append();
+    clock.advance_ms(2000);
+    log.flush();
+    assert_eq!(log.durable(), log.appended());
+    clock.set_us(1_000_000_000);
+    append();
+    log.flush();
+    assert_eq!(log.durable(), log.appended(), "a sync is due");
+    clock.set_us(9_000_000_000);
+    disk.set_faults(Faults { sync_error_one_in: 1, ..Faults::default() });
+    append();
+    log.flush();
+    assert!(log.writable().is_err());
+    disk.set_faults(Faults::default());
+    clock.set_us(1_000_000_000);
+    log.flush();
+    assert_eq!((log.writable(), log.durable()), (Ok(()), log.appended()), "another try is due");
 }

@@ -42,6 +42,11 @@ pub fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// Whether an error means that the process, or the machine, has no descriptor left: nothing is wrong with the file.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Has the machine's disk hang, or go on, as far as this program can tell: writes past the page cache and syncs wait. For tests
 /// of whole servers.
 pub fn hang(on: bool) {
@@ -62,6 +67,8 @@ pub enum Mode {
     /// As `Write`, and past the page cache where the file system can: offsets, lengths and addresses of what is
     /// written must then be multiples of [`DIRECT_ALIGN`].
     Direct,
+    /// As `Direct`, for [`File::write_synced_at`]: that takes another descriptor.
+    DirectSynced,
 }
 
 /// The alignment that [`Mode::Direct`] asks for, bytes: no disk has larger sectors, and no page is larger.

@@ -22,6 +22,8 @@ pub(super) static HANG: Hang = Hang::new();
 #[derive(Debug)]
 pub struct Handle {
     file: File,
+    /// Past the page cache.
+    is_direct: bool,
     /// Whose writes are durable when they return.
     synced: Option<File>,
 }
@@ -34,16 +36,21 @@ pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Handle> {
         Mode::Write => drop(options.write(true)),
         Mode::CreateNew => drop(options.write(true).create_new(true)),
         Mode::Truncate => drop(options.write(true).create(true).truncate(true)),
-        Mode::Direct => return open_direct(path),
+        Mode::Direct | Mode::DirectSynced => return open_direct(path, mode == Mode::DirectSynced),
     }
-    Ok(Handle { file: options.open(path)?, synced: None })
+    Ok(Handle { file: options.open(path)?, is_direct: false, synced: None })
 }
 
-fn open_direct(path: &Path) -> io::Result<Handle> {
+fn open_direct(path: &Path, is_synced: bool) -> io::Result<Handle> {
     let with = |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-    match (with(libc::O_DIRECT), with(libc::O_DIRECT | libc::O_DSYNC)) {
-        (Ok(file), Ok(synced)) if takes_direct(&file) => Ok(Handle { file, synced: Some(synced) }),
-        _ => Ok(Handle { file: with(0)?, synced: None }),
+    match with(libc::O_DIRECT) {
+        Ok(file) if takes_direct(&file) => {
+            let synced = is_synced.then(|| with(libc::O_DIRECT | libc::O_DSYNC)).transpose()?;
+            Ok(Handle { file, is_direct: true, synced })
+        }
+        // Without a descriptor for it, it is no other way that is wanted.
+        Err(error) if super::is_out_of_descriptors(&error) => Err(error),
+        _ => Ok(Handle { file: with(0)?, is_direct: false, synced: None }),
     }
 }
 
@@ -77,7 +84,7 @@ impl Handle {
     }
 
     pub(super) fn is_direct(&self) -> bool {
-        self.synced.is_some()
+        self.is_direct
     }
 
     pub(super) fn try_lock(&self) -> io::Result<bool> {

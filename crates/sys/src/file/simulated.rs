@@ -32,6 +32,8 @@ pub struct Faults {
     pub sync_error_one_in: u64,
     /// Reads that fail.
     pub read_error_one_in: u64,
+    /// There is no descriptor for whoever syncs a directory.
+    pub lacks_descriptors: bool,
     /// Bytes that all files together may have; None for a disk without end.
     pub space_bytes: Option<u64>,
     /// The power goes before the change with this number (counted by [`Disk::changes`]): it and all calls after it fail.
@@ -261,14 +263,16 @@ impl Disk {
     pub(super) fn open(&self, path: &Path, mode: Mode) -> io::Result<Handle> {
         let mut state = match mode {
             Mode::CreateNew | Mode::Truncate => self.state_to_change(),
-            Mode::Read | Mode::Write | Mode::Direct => self.state(),
+            Mode::Read | Mode::Write | Mode::Direct | Mode::DirectSynced => self.state(),
         };
         state.check_power()?;
         let found = state.names.get(path).copied();
         let file = match (mode, found) {
             (Mode::CreateNew, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Mode::Read | Mode::Write | Mode::Direct, None) => return Err(io::ErrorKind::NotFound.into()),
-            (Mode::Read | Mode::Write | Mode::Direct, Some(file)) => file,
+            (Mode::Read | Mode::Write | Mode::Direct | Mode::DirectSynced, None) => {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            (Mode::Read | Mode::Write | Mode::Direct | Mode::DirectSynced, Some(file)) => file,
             // A new content under the old name: nothing that was synced under it is touched before the directory is.
             (Mode::CreateNew | Mode::Truncate, _) => {
                 state.begin_change()?;
@@ -333,6 +337,7 @@ impl Disk {
 
     pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state_to_change();
+        state.check_descriptors()?;
         state.begin_change()?;
         state.chance_of_error(|faults| faults.sync_error_one_in)?;
         if state.faults.lies {
@@ -367,6 +372,13 @@ impl Disk {
 }
 
 impl State {
+    fn check_descriptors(&self) -> io::Result<()> {
+        match self.faults.lacks_descriptors {
+            true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            false => Ok(()),
+        }
+    }
+
     fn check_power(&self) -> io::Result<()> {
         match self.faults.cut_at_change {
             Some(at) if self.changes > at => Err(io::Error::other("the power is off")),

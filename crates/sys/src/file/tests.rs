@@ -46,7 +46,7 @@ fn live(fs: &Fs, dir: &Path) {
     assert_eq!(fs.list(dir).unwrap(), ["two"]);
     let mut page = AlignedBytes::zeroed(DIRECT_ALIGN);
     page.as_mut_slice()[..3].copy_from_slice(b"abc");
-    let direct = fs.open(&two, Mode::Direct).unwrap();
+    let direct = fs.open(&two, Mode::DirectSynced).unwrap();
     direct.write_synced_at(page.as_slice(), DIRECT_ALIGN as u64).unwrap();
     assert_eq!(&fs.read(&two, 20_000).unwrap()[DIRECT_ALIGN..DIRECT_ALIGN + 4], b"abc\0");
     fs.replace(&two, b"new").unwrap();
