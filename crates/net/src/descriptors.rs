@@ -2,9 +2,9 @@
 //!
 //! Every client takes a descriptor, and the server needs some for itself. The process'
 //! limit is raised as far as the system lets it; if that is not enough, fewer clients
-//! are served.
+//! are served. In the capacity edition the files of its store take what is left, and have some for themselves in any case.
 
-use config::{Config, Origin};
+use config::{Config, Edition, Origin};
 use rlimit::Resource;
 use std::io;
 use telemetry::log;
@@ -14,6 +14,11 @@ const OWN_DESCRIPTORS: u64 = 32;
 /// Epoll instance, its wake-up and timer, with some to spare.
 const DESCRIPTORS_OF_WORKER: u64 = 4;
 
+/// The least that a store gets along with.
+const STORE_DESCRIPTORS_MIN: u64 = 16;
+/// The most that one takes: 64 GB of the shortest segments, 4 TB of the longest ones.
+const STORE_DESCRIPTORS_MAX: u64 = 16384;
+
 /// Raises the limit so that `maxclients` clients can be served, or lowers `maxclients`.
 ///
 /// # Errors
@@ -22,7 +27,7 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
     let own = own_descriptors(config);
     let wanted = u64::from(config.maxclients());
     let (before, _) = Resource::NOFILE.get()?;
-    let limit = raise_to(wanted + own)?;
+    let limit = raise_to(wanted + own + more_for_store(config))?;
     if limit > before {
         log!(Notice, "Raised the limit of open files from {before} to {limit}");
     }
@@ -59,8 +64,29 @@ pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
     Ok(raise_to(u64::from(maxclients) + own)?.saturating_sub(own))
 }
 
+/// How many files a store may have open: what the clients leave, after the limit of open files has been raised for both as far as possible.
+///
+/// # Errors
+/// If the system does not tell its limit.
+pub fn of_store(config: &Config) -> io::Result<usize> {
+    let others = u64::from(config.maxclients()) + own_descriptors(config);
+    let left = raise_to(others + more_for_store(config))?.saturating_sub(others);
+    Ok(left.min(more_for_store(config)) as usize + STORE_DESCRIPTORS_MIN as usize)
+}
+
+/// What the server needs for itself, with the least for a store.
 fn own_descriptors(config: &Config) -> u64 {
-    OWN_DESCRIPTORS + DESCRIPTORS_OF_WORKER * config.threads().max(num_cores()) as u64
+    let of_store = if has_store(config) { STORE_DESCRIPTORS_MIN } else { 0 };
+    OWN_DESCRIPTORS + DESCRIPTORS_OF_WORKER * config.threads().max(num_cores()) as u64 + of_store
+}
+
+/// What a store takes beyond the least, where there is so much.
+fn more_for_store(config: &Config) -> u64 {
+    if has_store(config) { STORE_DESCRIPTORS_MAX - STORE_DESCRIPTORS_MIN } else { 0 }
+}
+
+fn has_store(config: &Config) -> bool {
+    config.edition() == Edition::Capacity
 }
 
 fn num_cores() -> usize {
@@ -86,11 +112,27 @@ fn raise_to(wanted: u64) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use config::Startup;
 
     #[test]
     fn the_limit_is_never_lowered() {
         let (before, _) = Resource::NOFILE.get().unwrap();
         assert!(raise_to(1).unwrap() >= before);
         assert!(clients_possible(&Config::defaults(), 10).unwrap() >= 10);
+    }
+
+    #[test]
+    fn a_store_has_what_the_clients_leave() {
+        let read = |text: &str| match Config::from_text(text.as_bytes()) {
+            Ok(Startup::Serve { config, .. }) => config,
+            _ => panic!("{text} is right"),
+        };
+        let without = own_descriptors(&read("maxclients 100"));
+        let config = read("maxclients 100\nedition capacity");
+        assert_eq!(own_descriptors(&config), without + STORE_DESCRIPTORS_MIN);
+        let of_store = of_store(&config).unwrap() as u64;
+        let limit = Resource::NOFILE.get().unwrap().0;
+        assert!((STORE_DESCRIPTORS_MIN..=STORE_DESCRIPTORS_MAX).contains(&of_store));
+        assert!(of_store == STORE_DESCRIPTORS_MIN || 100 + without + of_store <= limit);
     }
 }

@@ -144,6 +144,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _pidfile = write_pidfile(&config);
     // One more than are announced: the spare one (see `placement`).
     let server = assembly::new(config, workers + 1);
+    server.engine.residency.set_handles(descriptors::of_store(&server.engine.config)?);
     encryption::begin(&server.net.tls, &server.engine.config)?;
     announce(&server, &listeners, workers, warnings);
     // A server whose score cannot be set still serves, and has said so.

@@ -271,6 +271,8 @@ impl Chunk {
         if self.pages.is_empty() {
             return Ok(());
         }
+        // Not behind it: a segment that is lost by this would take back what counts as written.
+        self.shared.sync_pinned();
         let identity = Identity { store: self.shared.number, generation: self.reserved.generation };
         for index in 0..self.pages.len() {
             let (no, header) = (self.no_of(index), self.pages[index]);

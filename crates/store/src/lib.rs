@@ -16,6 +16,7 @@ mod chunk;
 mod cleaning;
 mod extent;
 mod failure;
+mod handles;
 mod in_order;
 mod inventory;
 pub mod limits;

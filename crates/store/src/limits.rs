@@ -41,6 +41,9 @@ pub const SPARE_SEGMENTS_DEFAULT: usize = 4;
 /// Bytes that a store may take for each byte that is live, in hundredths, if the option says nothing.
 pub const SPACE_AMPLIFICATION_DEFAULT: u32 = 150;
 
+/// Files of a store that are open, if the option says nothing: what any system lets a process have.
+pub const HANDLES_DEFAULT: usize = 256;
+
 /// Segments that may be dead before anything is cleaned or waits for a checkpoint: the open ones and a store that is nearly empty
 /// would never be within any share.
 pub const SLACK_SEGMENTS: u64 = 4;

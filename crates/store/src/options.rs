@@ -1,6 +1,8 @@
 //! What can be chosen about a store.
 
-use crate::limits::{SEGMENT_PAGES_DEFAULT, SPACE_AMPLIFICATION_DEFAULT, SPARE_SEGMENTS_DEFAULT};
+use crate::limits::{
+    HANDLES_DEFAULT, SEGMENT_PAGES_DEFAULT, SPACE_AMPLIFICATION_DEFAULT, SPARE_SEGMENTS_DEFAULT,
+};
 pub use crate::pack::Compression;
 
 /// Which records lie together in a segment.
@@ -25,6 +27,8 @@ pub struct Options {
     pub spare_segments: usize,
     /// Bytes that the store may take for each byte that is live, in hundredths, above 100.
     pub space_amplification: u32,
+    /// How many files it has open at most, but for those that somebody holds or that it has just written.
+    pub handles: usize,
     /// For the generations of segments. Must be another in every run (`sys::prng::entropy_seed()`), but for tests.
     pub seed: u64,
 }
@@ -37,6 +41,7 @@ impl Options {
             compression: Compression::None,
             spare_segments: SPARE_SEGMENTS_DEFAULT,
             space_amplification: SPACE_AMPLIFICATION_DEFAULT,
+            handles: HANDLES_DEFAULT,
             seed,
         }
     }

@@ -78,7 +78,9 @@ pub(crate) struct Segment {
     pub is_spoiled: AtomicBool,
     /// Reading all of it found damage: it is left alone.
     pub is_damaged: AtomicBool,
-    /// Opened when first needed.
+    /// Its file was needed since somebody looked.
+    pub was_used: AtomicBool,
+    /// Open while it is needed (see [`handles`](crate::handles)).
     pub file: RwLock<Option<Arc<File>>>,
 }
 

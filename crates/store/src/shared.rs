@@ -1,22 +1,23 @@
 //! What a store's handles and its chunks share.
 //!
-//! Any thread. Locks are taken in this order, and none but the first two over a call to the disk: `syncing`, `inventory`, a
-//! segment's file, `huge`, `buffers`.
+//! Any thread. Locks are taken in this order, and none but the first three over a call to the disk: `syncing`, `inventory`, a
+//! segment's file, `handles`, `huge`, `buffers`. Whoever holds that of `handles` only tries those of files.
 
 use crate::Options;
-use crate::failure::{Damage, ReadError, Wrong};
+use crate::failure::{Damage, ReadError, Wrong, named};
+use crate::handles::Handles;
 use crate::inventory::Inventory;
 use crate::limits::{BUFFERS_MAX, CHUNK_PAGES, PAGE_BYTES};
 use crate::number::{Geometry, PageNo, Run, SegmentNo};
 use crate::page::Identity;
-use crate::segment::Segments;
+use crate::segment::{Segment, Segments};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sys::file::{AlignedBytes, File, Fs, Lock, Mode};
+use sys::file::{AlignedBytes, File, Fs, Lock, Mode, is_out_of_descriptors};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     /// The store's number, in every page.
     pub number: u64,
     pub segments: Segments,
+    pub handles: Handles,
     pub inventory: Mutex<Inventory>,
     /// Held by whoever syncs.
     pub syncing: Mutex<()>,
@@ -58,6 +60,7 @@ impl Shared {
         inventory: Inventory,
         lock: Option<Lock>,
     ) -> Shared {
+        let handles = options.handles;
         Shared {
             fs,
             dir,
@@ -65,6 +68,7 @@ impl Shared {
             geometry,
             number,
             segments: Segments::new(),
+            handles: Handles::new(handles),
             inventory: Mutex::new(inventory),
             syncing: Mutex::new(()),
             epoch: AtomicU64::new(0),
@@ -91,15 +95,41 @@ impl Shared {
     /// A segment's file.
     pub fn file_of(&self, no: SegmentNo) -> io::Result<Arc<File>> {
         let segment = self.segments.grow(no);
-        if let Some(file) = &*segment.file.read() {
-            return Ok(Arc::clone(file));
+        if let Some(file) = segment.opened() {
+            return Ok(file);
         }
+        self.make_room_for_handle();
+        let path = no.path(&self.dir);
         let mut file = segment.file.write();
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
-        let opened = Arc::new(self.fs.open(&no.path(&self.dir), Mode::Direct)?);
-        Ok(Arc::clone(file.insert(opened)))
+        let opened = match self.fs.open(&path, Mode::Direct) {
+            // Others have taken what was reckoned with.
+            Err(error) if is_out_of_descriptors(&error) && self.give_handles_back() => {
+                self.fs.open(&path, Mode::Direct)?
+            }
+            opened => opened?,
+        };
+        segment.was_used.store(true, Ordering::Relaxed);
+        let opened = Arc::clone(file.insert(Arc::new(opened)));
+        drop(file);
+        self.handles.note_opened(no);
+        Ok(opened)
+    }
+
+    /// Makes durable what was written to a segment, if anything was; one of which that fails is lost.
+    pub fn sync_segment(&self, no: SegmentNo, segment: &Segment) -> io::Result<()> {
+        if !segment.is_unsynced.load(Ordering::Acquire) || !segment.state().is_readable() {
+            return Ok(());
+        }
+        // Held before it counts as synced: until then it is not closed.
+        let file = self.file_of(no);
+        segment.is_unsynced.swap(false, Ordering::AcqRel);
+        file.and_then(|file| file.sync_data()).map_err(|error| {
+            self.lose(no);
+            named("syncing", &no.path(&self.dir), &error)
+        })
     }
 
     /// Where a page lies.
@@ -110,8 +140,8 @@ impl Shared {
             return Err(self.damage(page, Wrong::Unwritten).into());
         };
         let offset = self.geometry.offset(page);
-        if let Some(file) = &*segment.file.read() {
-            return Ok((Arc::clone(file), offset));
+        if let Some(file) = segment.opened() {
+            return Ok((file, offset));
         }
         let file = self.file_of(no).map_err(|error| ReadError::disk(&no.path(&self.dir), offset)(error))?;
         Ok((file, offset))

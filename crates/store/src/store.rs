@@ -179,6 +179,11 @@ impl Store {
         segment.is_some_and(|one| one.is_written(geometry.within(page)) && one.state() != State::Lost)
     }
 
+    /// How many of its files may be open from now on.
+    pub fn set_handles(&self, most: usize) {
+        self.shared.handles.set_most(most);
+    }
+
     /// The segment that a page is in.
     pub fn segment_of(&self, page: PageNo) -> SegmentNo {
         self.shared.geometry.segment_of(page)
@@ -269,12 +274,8 @@ impl Store {
         let _turn = shared.syncing.lock();
         let mut result = Ok(());
         for (no, segment) in shared.segments.iter() {
-            if segment.is_unsynced.swap(false, AcqRel)
-                && segment.state().is_readable()
-                && let Err(error) = shared.file_of(no).and_then(|file| file.sync_data())
-            {
-                shared.lose(no);
-                result = Err(named("syncing", &no.path(&shared.dir), &error));
+            if let Err(error) = shared.sync_segment(no, segment) {
+                result = Err(error);
             }
         }
         let unnamed = shared.take_unnamed();

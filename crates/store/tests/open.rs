@@ -564,3 +564,71 @@ fn threads_write_read_clean_and_checkpoint_at_once() {
         assert_eq!(store.read(0, &key, page).unwrap().unwrap().image, noise(400, seed));
     }
 }
+
+/// How many files below a directory this process has open.
+fn open_files(dir: &Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    links.filter_map(|link| std::fs::read_link(link.path()).ok()).filter(|path| path.starts_with(dir)).count()
+}
+
+#[test]
+fn few_files_are_open_however_many_segments_there_are() {
+    const MOST: usize = 4;
+    const SEGMENTS: usize = 40;
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().canonicalize().unwrap();
+    let options = Options { handles: MOST, spare_segments: 100, ..options() };
+    let store = Store::create(&Fs::Real, &dir, &options).unwrap();
+    // The one that is written to, and the lock's.
+    let bound = MOST + 2;
+    let mut pages = Vec::new();
+    for _ in 0..SEGMENTS {
+        pages.push(fill_segment(&store));
+        assert!(open_files(&dir) <= bound, "{} files are open", open_files(&dir));
+    }
+    store.sync().unwrap();
+    let read = |pages: &[PageNo], key: u32| {
+        store.read(0, &key.to_le_bytes(), pages[key as usize]).unwrap().unwrap().image
+            == noise(3900, u64::from(key))
+    };
+    for round in 0..3 {
+        assert!(pages.iter().all(|pages| read(pages, round)));
+        assert!(open_files(&dir) <= bound, "{} files are open", open_files(&dir));
+    }
+    // Who holds a file keeps it, and its segment is not used again.
+    let held: Vec<_> = pages[..2 * MOST].iter().map(|pages| store.place_of(pages[0]).unwrap().0).collect();
+    assert!(pages.iter().all(|pages| read(pages, 0)));
+    let (again, _) = store.place_of(pages[0][0]).unwrap();
+    assert!(Arc::ptr_eq(&again, &held[0]));
+    assert!(open_files(&dir) <= bound + held.len());
+    drop((again, held));
+    store.set_handles(1);
+    assert!(pages.iter().all(|pages| read(pages, 0)));
+    assert!(open_files(&dir) <= 3);
+    // All of it is there for who opens it again.
+    let table = checkpoint(&store);
+    drop(store);
+    assert!(store::check(&Fs::Real, &dir, &table).unwrap().is_intact());
+}
+
+#[test]
+fn threads_read_what_others_close() {
+    let temp = tempfile::tempdir().unwrap();
+    let options = Options { handles: 2, ..options() };
+    let store = Store::create(&Fs::Real, temp.path(), &options).unwrap();
+    let pages: Vec<_> = (0..12).map(|_| fill_segment(&store)).collect();
+    store.sync().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (store, pages) = (&store, &pages);
+            scope.spawn(move || {
+                let mut prng = Prng::from_seed(thread);
+                for _ in 0..2000 {
+                    let (segment, key) = (prng.below(12) as usize, prng.below(16) as u32);
+                    let record = store.read(0, &key.to_le_bytes(), pages[segment][key as usize]).unwrap();
+                    assert_eq!(record.unwrap().image, noise(3900, u64::from(key)));
+                }
+            });
+        }
+    });
+}

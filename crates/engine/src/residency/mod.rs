@@ -26,7 +26,7 @@ use shelf::OnDisk;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Compression, Options, Store, ToRead};
@@ -44,6 +44,8 @@ const SEGMENTS_PER_CEILING: u64 = 32;
 #[derive(Default)]
 pub struct Residency {
     store: OnceLock<Store>,
+    /// How many files the store may have open; 0: nobody has said so.
+    handles: AtomicUsize,
     /// Whether every key's word is where it belongs: the start is through.
     is_loaded: AtomicBool,
     /// Whether threads do what is to be done.
@@ -183,6 +185,14 @@ impl Residency {
         self.is_stuck.store(false, Ordering::Relaxed);
     }
 
+    /// How many files the store may have open from now on.
+    pub fn set_handles(&self, most: usize) {
+        self.handles.store(most, Ordering::Relaxed);
+        if let Some(store) = self.store() {
+            store.set_handles(most);
+        }
+    }
+
     /// Wakes the spiller.
     pub fn ring(&self) {
         *self.bell.lock() = true;
@@ -294,7 +304,9 @@ fn options(engine: &Engine) -> Options {
         StoreCompression::No => Compression::None,
         StoreCompression::Lz4 => Compression::Lz4,
     };
-    Options { segment_pages, compression, ..Options::new(entropy_seed()) }
+    let usual = Options::new(entropy_seed());
+    let handles = Some(engine.residency.handles.load(Ordering::Relaxed)).filter(|handles| *handles > 0);
+    Options { segment_pages, compression, handles: handles.unwrap_or(usual.handles), ..usual }
 }
 
 /// Segments are 4 MB at least, so that few of them are open files.

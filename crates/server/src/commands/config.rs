@@ -144,7 +144,7 @@ fn apply(
     holds_all: bool,
 ) -> std::result::Result<(), CannotApply> {
     if changed.iter().any(|change| change.name() == "maxclients") {
-        check_descriptors(&server.engine.config)?;
+        check_descriptors(server)?;
     }
     if server.engine.durability.log().is_some() && changed.iter().any(|change| change.name() == "dir") {
         let reason = "the log stays where it is: a start with another directory would not find it".to_owned();
@@ -160,7 +160,7 @@ fn apply(
     let moved = if changed.iter().any(|change| change.name() == "appendonly") {
         switch_log(server, changed, holds_all).map_err(|reason| CannotApply { name: "appendonly", reason })
     } else {
-        listen_elsewhere(server, changed)
+        listen_elsewhere(server, pairs, changed)
     };
     if moved.is_err()
         && let Some(before) = before
@@ -245,24 +245,30 @@ fn switch_log(
 
 const UNABLE_TO_LISTEN: &str = "Unable to listen on this port. Check server logs.";
 
-/// Moves to other addresses if they have changed.
-fn listen_elsewhere(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
-    let has_changed = |name: &str| changed.iter().any(|change| change.name() == name);
-    let (name, reason) = if has_changed("bind") {
+/// Listens at the addresses that are configured if they are named, changed or not: one of them may have been lost since.
+fn listen_elsewhere(
+    server: &Server,
+    pairs: &[(&[u8], &[u8])],
+    changed: &[ChangedDirective],
+) -> std::result::Result<(), CannotApply> {
+    let is_named = |name: &str| pairs.iter().any(|(named, _)| named.eq_ignore_ascii_case(name.as_bytes()));
+    let (name, reason) = if is_named("bind") {
         ("bind", "Failed to bind to specified addresses.")
-    } else if has_changed("port") {
+    } else if is_named("port") {
         ("port", UNABLE_TO_LISTEN)
-    } else if has_changed("tls-port") {
+    } else if is_named("tls-port") {
         ("tls-port", UNABLE_TO_LISTEN)
     } else {
         return Ok(());
     };
-    listen::move_to_configured(&server.net.doors, &server.engine.config, has_changed("port"))
+    let has_port_changed = changed.iter().any(|change| change.name() == "port");
+    listen::move_to_configured(&server.net.doors, &server.engine.config, has_port_changed)
         .map_err(|_| CannotApply { name, reason: reason.to_owned() })
 }
 
-/// Refuses more clients than the system lets the process have files.
-fn check_descriptors(config: &Config) -> std::result::Result<(), CannotApply> {
+/// Refuses more clients than the system lets the process have files; the store's are what they leave.
+fn check_descriptors(server: &Server) -> std::result::Result<(), CannotApply> {
+    let config = &server.engine.config;
     let maxclients = config.maxclients();
     match descriptors::clients_possible(config, maxclients) {
         Ok(possible) if possible < u64::from(maxclients) => {
@@ -271,7 +277,12 @@ fn check_descriptors(config: &Config) -> std::result::Result<(), CannotApply> {
             );
             Err(CannotApply { name: "maxclients", reason })
         }
-        _ => Ok(()),
+        _ => {
+            if let Ok(handles) = descriptors::of_store(config) {
+                server.engine.residency.set_handles(handles);
+            }
+            Ok(())
+        }
     }
 }
 

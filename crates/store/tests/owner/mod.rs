@@ -20,7 +20,9 @@ pub fn dir() -> &'static Path {
 
 pub fn options(seed: u64) -> Options {
     let compression = if seed.is_multiple_of(2) { Compression::None } else { Compression::Lz4 };
-    Options { segment_pages: SEGMENT_PAGES, compression, ..Options::new(seed) }
+    let usual = Options::new(seed);
+    let handles = if seed.is_multiple_of(3) { 2 } else { usual.handles };
+    Options { segment_pages: SEGMENT_PAGES, compression, handles, ..usual }
 }
 
 /// Where the index says that a key lies, and what it must be there.
