@@ -60,18 +60,23 @@ impl Departure {
         u64::try_from(left.as_millis()).ok()
     }
 
-    /// Begins one, and tells the main thread.
-    pub fn begin(&self, wish: Wish, until: Instant) {
+    /// Begins one, unless one is under way, and tells the main thread. Gives the number of the one that is under way then.
+    pub fn begin(&self, wish: Wish, until: Instant) -> u64 {
         let mut state = self.state.lock();
-        state.number += 1;
-        state.underway = Some(Underway { wish, until, waiters: Vec::new() });
-        self.wanted.notify_one();
+        if state.underway.is_none() {
+            state.number += 1;
+            state.underway = Some(Underway { wish, until, waiters: Vec::new() });
+            self.wanted.notify_one();
+        }
+        state.number
     }
 
-    /// A client waits for it. False: it is not under way any more.
-    pub fn join(&self, waiter: &Arc<Waiter>) -> bool {
+    /// A client waits for this one. False: it is not under way any more.
+    pub fn join(&self, number: u64, waiter: &Arc<Waiter>) -> bool {
         let mut state = self.state.lock();
-        state.underway.as_mut().map(|underway| underway.waiters.push(waiter.clone())).is_some()
+        let is_it = state.number == number;
+        let underway = state.underway.as_mut().filter(|_| is_it);
+        underway.map(|underway| underway.waiters.push(waiter.clone())).is_some()
     }
 
     /// The one that is under way, by number; None: there is none.
@@ -107,5 +112,23 @@ impl Departure {
     /// Returns when one was begun.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_is_under_way_is_the_one_that_others_ask_for() {
+        let (departure, until) = (Departure::default(), Instant::now());
+        let wish = Wish { nosave: true, ..Wish::default() };
+        let first = departure.begin(wish, until);
+        assert_eq!(departure.begin(Wish::default(), until), first);
+        assert_eq!(departure.underway(), Some((first, wish, until)));
+        assert!(departure.give_up(Some(first)).is_some() && departure.give_up(Some(first)).is_none());
+        let second = departure.begin(Wish::default(), until);
+        assert!(!departure.is_underway(first) && departure.is_underway(second));
+        assert!(departure.give_up(Some(first)).is_none(), "it is another one that is under way");
     }
 }

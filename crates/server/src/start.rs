@@ -368,17 +368,15 @@ impl Front {
                         }
                         log!(Warning, "Received {name}, scheduling shutdown...");
                         let wish = shutdown::wish_of_signal(server, name == "SIGINT");
-                        shutdown::ask(server, wish);
-                        if let Some(scripts) = depart(server, wish, &mut signals).await {
+                        let number = shutdown::ask(server, wish);
+                        if let Some(scripts) = depart(server, (number, wish), &mut signals).await {
                             break (0, scripts);
                         }
                     }
                     () = server.departure.wanted() => {
                         // The one that was wanted may be given up by now.
-                        if !server.departure.is_waiting() {
-                            continue;
-                        }
-                        if let Some(scripts) = depart(server, Wish::default(), &mut signals).await {
+                        let Some((number, wish, _)) = server.departure.underway() else { continue };
+                        if let Some(scripts) = depart(server, (Some(number), wish), &mut signals).await {
                             break (0, scripts);
                         }
                     }
@@ -399,13 +397,17 @@ impl Front {
 }
 
 /// Waits for replicas and saves what has to be saved, while clients are still served. None: the server stays.
-async fn depart(server: &Arc<Server>, wish: Wish, signals: &mut Signals) -> Option<Scripting> {
+async fn depart(
+    server: &Arc<Server>,
+    (number, wish): (Option<u64>, Wish),
+    signals: &mut Signals,
+) -> Option<Scripting> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let departing = {
         let server = server.clone();
         // Who asked waits for it.
         move || {
-            let _ = tell.send(shutdown::depart(&server, wish));
+            let _ = tell.send(shutdown::depart(&server, number, wish));
         }
     };
     if std::thread::Builder::new().name("shutdown".to_owned()).spawn(departing).is_err() {

@@ -77,10 +77,10 @@ fn shutdown(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         reply.ok();
         return Ok(());
     };
-    if ask(server, wish) {
+    if let Some(number) = ask(server, wish) {
         let waiter = blocking::wait_for_time(server, context.session, None, ERRORS.to_vec());
         context.session.waits = Some(None);
-        if !server.departure.join(&waiter) {
+        if !server.departure.join(number, &waiter) {
             blocking::answer(server, &waiter, ERRORS, Stamp(0));
         }
         return Ok(());
@@ -128,20 +128,21 @@ fn saves(server: &Server, wish: Wish) -> bool {
     is_loaded && !wish.nosave && (wish.save || !server.engine.config.save_points().is_empty())
 }
 
-/// The server is to end. True: this waits for replicas, or for another master, or does so already; who carries it out is told. Writes are paused meanwhile.
-pub fn ask(server: &Server, wish: Wish) -> bool {
-    if server.departure.is_waiting() {
-        return true;
+/// The server is to end. Some: this waits for replicas, or for another master, or does so already; who carries it out is told, and this is the
+/// number of that end. Writes are paused meanwhile.
+pub fn ask(server: &Server, wish: Wish) -> Option<u64> {
+    if let Some((number, ..)) = server.departure.underway() {
+        return Some(number);
     }
     log!(Warning, "User requested shutdown...");
     let timeout_s = server.engine.config.shutdown_timeout_s();
     let may_hand_over = may_hand_over(server);
     let waits = !wish.now && timeout_s > 0 && (may_hand_over || !lagging(server).is_empty());
     if !waits && !owes_checkpoint(server, wish) {
-        return false;
+        return None;
     }
     let timeout_s = if waits { timeout_s } else { 0 };
-    server.departure.begin(wish, Instant::now() + Duration::from_secs(timeout_s.into()));
+    let number = server.departure.begin(wish, Instant::now() + Duration::from_secs(timeout_s.into()));
     if !waits {
         log!(Notice, "Writing the first checkpoint of the log before shutting down.");
     } else if may_hand_over {
@@ -150,7 +151,7 @@ pub fn ask(server: &Server, wish: Wish) -> bool {
         pause(server);
         log!(Notice, "Waiting for replicas before shutting down.");
     }
-    true
+    Some(number)
 }
 
 /// Whether the log has begun beside clients and is worth nothing yet. A script that is slow would hold its checkpoint up for who knows how long: then the end
@@ -257,12 +258,14 @@ pub fn wish_of_signal(server: &Server, is_interrupt: bool) -> Wish {
     }
 }
 
-/// Carries out an end that was asked for by a signal, or waits for replicas; in a thread of its own. Gives what becomes of scripts; None:
-/// the server stays.
-pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
-    let underway = server.departure.underway();
-    let (number, wish) = underway.map_or((None, wish), |(number, wish, _)| (Some(number), wish));
-    if let Some((number, _, until)) = underway {
+/// Carries out the end that waits and has this number, or one that was asked for by a signal and does not; in a thread of its own. Gives
+/// what becomes of scripts; None: the server stays.
+pub fn depart(server: &Server, number: Option<u64>, wish: Wish) -> Option<Scripting> {
+    let mut wish = wish;
+    if let Some(number) = number {
+        // It may have been given up before this thread came to it.
+        let (_, wanted, until) = server.departure.underway().filter(|(newest, ..)| *newest == number)?;
+        wish = wanted;
         if !may_hand_over(server) || !hand_over(server, number, until) {
             pause(server);
             wait_for_replicas(server, number, until);
