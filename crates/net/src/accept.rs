@@ -79,6 +79,8 @@ async fn accept_tcp<S: Service>(
             Ok(mut ready) => match ready.try_io(accept_one) {
                 Ok(Ok((socket, peer))) => {
                     welcome_tcp(&*service, &inboxes, (socket, peer), speech);
+                    // Who comes without end keeps neither the other doors nor the end from their turns.
+                    tokio::task::consume_budget().await;
                     continue;
                 }
                 Ok(Err(error)) => error,
