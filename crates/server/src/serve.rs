@@ -127,6 +127,11 @@ impl Service for Server {
     fn time_is_up(&self, worker: usize, session: &Session) {
         blocking::cut(self, worker, session.client.id, Cut::Timeout);
     }
+
+    fn give_up_wait(&self, session: &mut Session) {
+        self.blocked.end(&self.engine.keyspace, session.client.id);
+        session.waits = None;
+    }
 }
 
 impl net::service::Session for Session {

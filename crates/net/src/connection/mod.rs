@@ -401,27 +401,31 @@ impl<S: Service> Connection<S> {
         Poll::Ready(End::Closed)
     }
 
-    /// Reads a little of what comes during a pause; it is run afterwards.
+    /// Reads what comes while no request is run; it is run afterwards. During a pause, or while something is read from disk, that is a
+    /// little; for a client that waits, as in Redis, as much as it may send: behind what is not read nobody sees that it goes away.
     fn watch_while_held(
         &mut self,
         desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
+        let waits = self.session.waits().is_some();
         // No stranger's limit is above it.
-        while !self.is_half_closed && self.input.len() < HELD_BYTES_MAX {
-            let read = self.stream.poll_read_to_end_of(
-                context,
-                &mut self.input,
-                READ_BYTES_MIN,
-                &mut buffers.sealed,
-            );
+        while !self.is_half_closed && (waits || self.input.len() < HELD_BYTES_MAX) {
+            let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD);
+            let read = self.stream.poll_read_to_end_of(context, &mut self.input, room, &mut buffers.sealed);
             let bytes = ready_or_pending!(read).map_err(End::Failed)?;
             self.note_read(desk, bytes);
+            self.check_input_limit(&desk.service)?;
         }
-        // Who went away while it waited for a key is not served any more.
-        let is_gone = self.is_half_closed && self.session.waits().is_some();
-        Ok(if is_gone { Poll::Ready(End::Closed) } else { Poll::Pending })
+        if self.is_half_closed && waits {
+            // Who went away while it waited for a key is not served any more. What it sent before has its replies, if it still reads.
+            desk.service.give_up_wait(&mut self.session);
+            self.wait = None;
+            self.session.close(Closing::AfterReplies);
+            return Ok(self.end_when_sent(buffers));
+        }
+        Ok(Poll::Pending)
     }
 
     /// Counts a read. One of nothing is the end of what the client sends.
@@ -716,7 +720,12 @@ impl<S: Service> Connection<S> {
             return Err(End::Failed(error));
         }
         if self.pending.is_empty() {
-            return Ok(());
+            // What TLS answers by itself counts as well.
+            return if self.stream.unsent_bytes() > 0 {
+                self.check_output_limit(&desk.service)
+            } else {
+                Ok(())
+            };
         }
         self.leave_gate(desk);
         let mut sent = 0;

@@ -2,9 +2,11 @@
 
 use crate::harness::{Peer, TestServer};
 use keyspace::{DbIndex, Touch};
+use log::Flushing;
 use net::client::Traits;
 use server::pause::{Paused, Purpose};
 use std::collections::BTreeSet;
+use std::io::Write;
 use sys::UnixMs;
 use wire::Value;
 
@@ -132,6 +134,62 @@ fn waiting_sessions_end_by_time_by_others_and_by_going_away() {
     server.wait_until("it is forgotten", || blocked(&server) == 0);
     assert_eq!(admin.ask("RPUSH nothing 1"), "1");
     assert_eq!(admin.ask("LLEN nothing"), "1");
+}
+
+#[test]
+fn who_went_away_behind_much_that_waits_is_noticed() {
+    let server = TestServer::start("client-query-buffer-limit 8mb");
+    let mut admin = server.connect();
+    let more = "x".repeat(1 << 20);
+    let wait = |megabytes: usize| {
+        let mut peer = server.connect();
+        peer.send(&["BLPOP list 0"]);
+        server.wait_until("it waits", || blocked(&server) == 1);
+        (0..megabytes).for_each(|_| peer.send_words(&["SET", "key", &more]));
+        peer
+    };
+    let is_gone = || {
+        server.wait_until("it is forgotten", || blocked(&server) == 0);
+        server.wait_until("it is gone", || server.server.net.clients.count() == 1);
+    };
+    drop(wait(4));
+    is_gone();
+    let mut peer = wait(4);
+    peer.half_close();
+    assert_eq!(peer.text(), "END");
+    is_gone();
+    assert_eq!(admin.ask("RPUSH list x"), "1");
+    assert_eq!(admin.ask("DEL list key"), "1", "nobody has taken it, and nothing behind was run");
+    // Who waits on has what is behind run afterwards, as long as it keeps to the limit.
+    let mut peer = wait(4);
+    assert_eq!(admin.ask("RPUSH list x"), "1");
+    assert!(peer.reply().is_some());
+    assert_eq!(peer.texts(4), ["OK"; 4]);
+    drop(peer);
+    is_gone();
+    let mut peer = server.connect();
+    peer.send(&["BLPOP list 0"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    let mut sent = 0;
+    while peer.stream.write_all(more.as_bytes()).is_ok() {
+        sent += 1;
+        assert!(sent < 1000, "the limit holds");
+    }
+    is_gone();
+}
+
+#[test]
+fn who_closes_its_half_behind_a_wait_gets_the_replies_before_that() {
+    let server = TestServer::start_durable("appendfsync always", Flushing::ByHand);
+    let mut peer = server.connect();
+    peer.send(&["SET a 1", "SET b 2", "BLPOP list 0", "SET c 3"]);
+    peer.half_close();
+    server.wait_until("what was sent is run", || server.server.counts.commands.get() >= 3);
+    server.wait_until("nobody waits", || blocked(&server) == 0);
+    assert!(peer.is_silent(), "nothing of it is durable yet");
+    server.server.engine.durability.log().unwrap().flush();
+    assert_eq!(peer.texts(3), ["OK", "OK", "END"]);
+    assert_eq!(server.connect().ask("EXISTS c"), "0");
 }
 
 #[test]
