@@ -10,7 +10,7 @@ use crate::snapshot::put;
 use crate::{Engine, residency};
 use keyspace::{DbIndex, Keyspace, NO_TIME_IS_UP};
 use std::mem;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use value::rdb::file::FileEntry;
 
@@ -24,6 +24,7 @@ type Entries = Vec<(DbIndex, FileEntry)>;
 
 /// Those who insert, as the one who reads sees them.
 pub struct Loaders<'l> {
+    engine: &'l Engine,
     keyspace: &'l Keyspace,
     lanes: Vec<Lane>,
 }
@@ -34,33 +35,37 @@ struct Lane {
     to: SyncSender<Entries>,
 }
 
-/// Runs `read` beside threads that insert what it hands over into a keyspace; all is there when this returns.
+/// Runs `read` beside threads that insert what it hands over into a keyspace; all is there when this returns. Where the system gives
+/// fewer threads, these do it, and without any who reads.
 pub fn with_loaders<T>(engine: &Engine, keyspace: &Keyspace, read: impl FnOnce(&mut Loaders<'_>) -> T) -> T {
     thread::scope(|scope| {
-        let lanes = engine.loading_guests().map(|guest| {
+        let lanes = engine.loading_guests().map_while(|guest| {
             let (to, from) = sync_channel(BATCHES);
-            scope.spawn(move || insert(engine, (keyspace, guest), &from));
-            Lane { batch: Vec::new(), bytes: 0, to }
+            let work = move || from.iter().for_each(|entries| insert(engine, (keyspace, guest), entries));
+            thread::Builder::new().spawn_scoped(scope, work).ok()?;
+            Some(Lane { batch: Vec::new(), bytes: 0, to })
         });
-        read(&mut Loaders { keyspace, lanes: lanes.collect() })
+        read(&mut Loaders { engine, keyspace, lanes: lanes.collect() })
     })
 }
 
-fn insert(engine: &Engine, (keyspace, guest): (&Keyspace, usize), from: &Receiver<Entries>) {
-    for entries in from {
-        residency::wait_for_room(engine);
-        for (db, entry) in entries {
-            // All of it is the master's, who says what goes.
-            put(&keyspace.enter(guest), db, entry, NO_TIME_IS_UP);
-        }
+fn insert(engine: &Engine, (keyspace, guest): (&Keyspace, usize), entries: Entries) {
+    residency::wait_for_room(engine);
+    for (db, entry) in entries {
+        // All of it is the master's, who says what goes.
+        put(&keyspace.enter(guest), db, entry, NO_TIME_IS_UP);
     }
 }
 
 impl Loaders<'_> {
     /// Takes a key.
     pub fn take(&mut self, db: DbIndex, entry: FileEntry) {
-        let slot = self.keyspace.key(db, &entry.key).slot;
         let count = self.lanes.len();
+        if count == 0 {
+            let guest = self.engine.loading_guests().start;
+            return insert(self.engine, (self.keyspace, guest), vec![(db, entry)]);
+        }
+        let slot = self.keyspace.key(db, &entry.key).slot;
         let lane = &mut self.lanes[usize::from(slot.0) % count];
         lane.bytes += entry.file_bytes;
         lane.batch.push((db, entry));

@@ -15,6 +15,7 @@ use crate::service::Service;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -136,14 +137,14 @@ impl<S: Service> Worker<S> {
 
 /// Runs worker number `index` until the server ends.
 ///
-/// # Panics
+/// # Errors
 /// If the system refuses what a thread needs to wait for sockets.
 pub fn run<S: Service>(
     service: Arc<S>,
     index: usize,
     inboxes: Inboxes<Arrival<S>>,
     arrivals: Arrivals<Arrival<S>>,
-) {
+) -> io::Result<()> {
     service.begin_thread();
     let (idle, waking) = (service.clone(), service.clone());
     let rounds = Rounds::default();
@@ -156,14 +157,14 @@ pub fn run<S: Service>(
             idle.net().rounds[index].end(done, idle.ticks().now());
         })
         .on_thread_unpark(move || waking.net().rounds[index].begin(waking.ticks().now()))
-        .build_local(LocalOptions::default())
-        .expect("a thread that could be started can have a poll instance");
+        .build_local(LocalOptions::default())?;
     let (desk, arrivals) = (Desk::new(service, index), RefCell::new(arrivals));
     let worker = Rc::new(Worker { desk, inboxes, arrivals, places: RefCell::default() });
     let here: Rc<dyn MakesWay> = worker.clone();
     HERE.replace(Some(Rc::downgrade(&here)));
     worker.placement().is_mine(index);
     runtime.block_on(work(worker));
+    Ok(())
 }
 
 async fn work<S: Service>(worker: Rc<Worker<S>>) {

@@ -314,11 +314,15 @@ fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers:
     for (index, arrivals) in arrivals.into_iter().enumerate() {
         let (server, inboxes, alive) = (server.clone(), inboxes.clone(), alive.clone());
         let work = move || {
-            worker::run(server, index, inboxes, arrivals);
+            if let Err(error) = worker::run(server.clone(), index, inboxes, arrivals) {
+                log!(Warning, "Can't start a worker: {error}");
+                server.stop(1);
+            }
             drop(alive);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(STACK_BYTES);
-        threads.push(thread.spawn(work)?);
+        let thread = thread.spawn(work);
+        threads.push(thread.map_err(|error| io::Error::other(format!("Can't start a worker: {error}")))?);
     }
     drop(alive);
     let status = front.accept_until_end(server, (listeners, inboxes), all_gone);

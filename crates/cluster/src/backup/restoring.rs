@@ -118,15 +118,25 @@ fn bring_all(
             .iter()
             .map(|(one, to, master)| {
                 let (done, failed, brought) = (&done, &failed, &brought);
-                scope.spawn(move || {
-                    match bringing::bring(reach, (&dir.join(&one.file), one), master, restore, done) {
-                        Ok(there) => brought.lock().push((*to, there)),
-                        Err(why) => drop(failed.lock().get_or_insert_with(|| unfinished(*to, &why))),
-                    }
-                })
+                let work = move || match bringing::bring(
+                    reach,
+                    (&dir.join(&one.file), one),
+                    master,
+                    restore,
+                    done,
+                ) {
+                    Ok(there) => brought.lock().push((*to, there)),
+                    Err(why) => drop(failed.lock().get_or_insert_with(|| unfinished(*to, &why))),
+                };
+                let thread = thread::Builder::new().spawn_scoped(scope, work);
+                if let Err(error) = &thread {
+                    let why = format!("cannot begin a thread: {error}");
+                    failed.lock().get_or_insert_with(|| unfinished(*to, &why));
+                }
+                thread
             })
             .collect();
-        while threads.iter().any(|thread| !thread.is_finished()) {
+        while threads.iter().flatten().any(|thread| !thread.is_finished()) {
             let shown = done.load(Ordering::Relaxed) >> 20;
             screen.show(&format!("{shown} of {} MiB are brought", of >> 20), "brought");
             thread::sleep(LOOKING);

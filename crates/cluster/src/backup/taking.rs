@@ -45,7 +45,11 @@ pub fn take(reach: &Reach, dir: &Path) -> Result<(), String> {
         for copy in &copies {
             let path = path(dir, copy.lock().shard);
             let is_over = &is_over;
-            scope.spawn(move || copying::run(reach, copy, &path, is_over));
+            let work = move || copying::run(reach, copy, &path, is_over);
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, work) {
+                is_over.store(true, Ordering::Relaxed);
+                return Err(format!("cannot begin a thread: {error}"));
+            }
         }
         let cut = attend(reach, &shards, &copies, &mut screen);
         is_over.store(true, Ordering::Relaxed);

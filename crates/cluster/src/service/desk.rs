@@ -218,10 +218,9 @@ impl Desk {
     pub fn call(self: Rc<Self>, ask: impl FnOnce(&dyn Store) -> Event + Send + 'static) {
         let store = self.store.clone();
         tokio::task::spawn_local(async move {
-            if let Ok(event) = tokio::task::spawn_blocking(move || ask(&*store)).await {
-                // The service may have ended.
-                let _ = self.letters.send(Letter::Happened(event)).await;
-            }
+            let event = in_thread(move || ask(&*store)).await;
+            // The service may have ended.
+            let _ = self.letters.send(Letter::Happened(event)).await;
         });
     }
 
@@ -278,13 +277,31 @@ impl Desk {
     }
 }
 
+/// Does what may wait in a thread of its own; where the system gives none, here, and all others wait.
+pub async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = oneshot::channel();
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = work.clone();
+    let begun = std::thread::Builder::new().name("store-call".to_owned()).spawn(move || {
+        let work = taken.lock().take().expect("it is begun once");
+        // Who has asked may be gone.
+        let _ = tell.send(work());
+    });
+    match begun {
+        Ok(_) => told.await.expect("a thread that panics ends the process"),
+        Err(_) => {
+            let work = work.lock().take().expect("nobody else has begun it");
+            work()
+        }
+    }
+}
+
 /// Asks the store when it was changed last: once for all who have asked before it is asked.
 async fn ask_latest(store: Arc<dyn Store>, prefix: String, mut asking: mpsc::UnboundedReceiver<AsksLatest>) {
     let mut asked = Vec::new();
     while asking.recv_many(&mut asked, usize::MAX).await > 0 {
         let (store, prefix) = (store.clone(), prefix.clone());
-        let latest = tokio::task::spawn_blocking(move || store.latest(&prefix)).await;
-        let latest = latest.unwrap_or_else(|_| Err(Unavailable("the service ends".to_owned())));
+        let latest = in_thread(move || store.latest(&prefix)).await;
         for one in asked.drain(..) {
             // Who has asked may be gone.
             let _ = one.send(latest.clone());

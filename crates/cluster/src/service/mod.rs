@@ -150,7 +150,7 @@ impl Keeper {
         for action in self.control.end() {
             if let Action::Release(lease) = action {
                 let store = self.desk.store.clone();
-                let released = tokio::task::spawn_blocking(move || store.release(lease));
+                let released = desk::in_thread(move || store.release(lease));
                 // Else the lease ends by itself.
                 let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
             }

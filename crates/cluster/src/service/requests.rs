@@ -1,6 +1,6 @@
 //! What is said to a config server, and what it answers.
 
-use super::desk::{Desk, Letter, Question};
+use super::desk::{Desk, Letter, Question, in_thread};
 use super::{moves, peer};
 use crate::control::{Force, Losing, Order, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
@@ -490,10 +490,10 @@ async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
     let prefix = desk.settings.control.prefix.clone();
     let name = |shard: ShardId| format!("{prefix}{}", key::shard(shard));
     let store = desk.store.clone();
-    let asked = match (sub.as_str(), &words[2.min(words.len())..]) {
+    match (sub.as_str(), &words[2.min(words.len())..]) {
         ("GET", [shard]) => {
             let name = name(ShardId(number(shard)?));
-            tokio::task::spawn_blocking(move || get(&*store, &name)).await
+            in_thread(move || get(&*store, &name)).await
         }
         ("SET", [shard, version, line]) => {
             let shard = ShardId(number(shard)?);
@@ -505,11 +505,10 @@ async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
                 let server = topology.servers.values().find(|server| server.place == place)?;
                 Some(format!("{prefix}{}", key::server(server.id)))
             };
-            tokio::task::spawn_blocking(move || set(&*store, &name, version, &line, server_of)).await
+            in_thread(move || set(&*store, &name, version, &line, server_of)).await
         }
-        _ => return Err("ERR DECISION GET SHARD, or DECISION SET SHARD VERSION LINE".to_owned()),
-    };
-    asked.unwrap_or_else(|_| Err("UNREACHED this config server ends".to_owned()))
+        _ => Err("ERR DECISION GET SHARD, or DECISION SET SHARD VERSION LINE".to_owned()),
+    }
 }
 
 /// Version and line of a decision; version 0 and nothing, if nobody has decided anything yet.

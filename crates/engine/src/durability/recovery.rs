@@ -25,7 +25,7 @@ use command::table::{self, Command, Runs};
 use keyspace::{DbIndex, Key, NO_TIME_IS_UP, Slot, Stamp};
 use script::limits::STACK_BYTES;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use wire::{Authenticated, Limits, Parser, Request};
 
 /// What the log holds was bounded when it was executed.
@@ -79,18 +79,22 @@ fn recover_by(engine: &Arc<Engine>, recovery: &Recovery, hands: Hands) -> io::Re
     crossing.cause().map_or(played, Err)
 }
 
-/// Runs `work` for every worker's number, each on a thread of its own. The error of the lowest number counts.
+/// Runs `work` for every worker's number, each on a thread of its own: all of them, since they may wait for each other, or none. The error
+/// of the lowest number counts.
 pub(super) fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
+    let are_all_there = OnceLock::new();
     std::thread::scope(|scope| {
-        let work = &work;
+        let (work, are_all_there) = (&work, &are_all_there);
         let start = |worker| {
             // The log may hold scripts.
             let thread =
                 std::thread::Builder::new().name(format!("recover-{worker}")).stack_size(STACK_BYTES);
-            thread.spawn_scoped(scope, move || work(worker)).expect("the system gives a start its threads")
+            thread.spawn_scoped(scope, move || if *are_all_there.wait() { work(worker) } else { Ok(()) })
         };
-        let running: Vec<_> = (0..threads).map(start).collect();
+        let running: io::Result<Vec<_>> = (0..threads).map(start).collect();
+        are_all_there.get_or_init(|| running.is_ok());
         running
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot begin a thread: {error}")))?
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })

@@ -348,7 +348,11 @@ impl<'s> Link<'s> {
         let (engine, path) = (&*self.server.engine, spool.path().to_owned());
         let checked = thread::scope(|scope| {
             let (to, coming) = Arriving::channel();
-            let check = scope.spawn(move || replacement::check(engine, &path, coming));
+            let check = thread::Builder::new()
+                .spawn_scoped(scope, move || replacement::check(engine, &path, coming))
+                .map_err(|error| {
+                    io::Error::other(format!("Can't start the thread that reads the master's copy: {error}"))
+                })?;
             let received = self.receive(&mut spool, &to);
             drop(to);
             // Where something is wrong with the copy it is not received to its end.

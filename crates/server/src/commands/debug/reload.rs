@@ -233,8 +233,9 @@ fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
     }
     let of_log = std::thread::scope(|scope| {
         // What it compiles of libraries is no worker's.
-        let loaded = scope.spawn(|| state_of_log(server, now)).join();
-        loaded.unwrap_or_else(|_| Err(io::Error::other("the loading thread has ended")))
+        let loading = std::thread::Builder::new().spawn_scoped(scope, || state_of_log(server, now));
+        let loading = loading.map_err(|error| io::Error::other(format!("Can't start a thread: {error}")))?;
+        loading.join().unwrap_or_else(|_| Err(io::Error::other("the loading thread has ended")))
     })?;
     let here = State::of(server, context.batch, now)?;
     match here == of_log {
