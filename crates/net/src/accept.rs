@@ -76,16 +76,16 @@ async fn accept_tcp<S: Service>(
         };
         let failure = match ready {
             Err(error) => error,
-            Ok(mut ready) => match ready.try_io(accept_one) {
-                Ok(Ok((socket, peer))) => {
+            Ok(mut ready) => match (ready.ready().is_read_closed(), ready.try_io(accept_one)) {
+                (_, Ok(Ok((socket, peer)))) => {
                     welcome_tcp(&*service, &inboxes, (socket, peer), speech);
                     // Who comes without end keeps neither the other doors nor the end from their turns.
                     tokio::task::consume_budget().await;
                     continue;
                 }
-                Ok(Err(error)) => error,
+                (_, Ok(Err(error))) => error,
                 // It was out of the way for a moment, and hung up: tokio never takes that back, and would say without end that it is ready.
-                Err(_) if ready.ready().is_read_closed() => {
+                (true, Err(_)) => {
                     drop(ready);
                     match watched(listener.into_inner()) {
                         Ok(again) => listener = again,
@@ -93,7 +93,7 @@ async fn accept_tcp<S: Service>(
                     }
                     continue;
                 }
-                Err(_) => continue,
+                (false, Err(_)) => continue,
             },
         };
         note_failure(&failure).await;
