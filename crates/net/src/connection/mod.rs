@@ -23,6 +23,7 @@ mod counted;
 mod fed;
 mod held;
 pub mod pending;
+mod waiting;
 
 use crate::client::{Client, Signal, Traits};
 use crate::desk::{Buffers, Desk};
@@ -38,8 +39,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use sys::{Shown, UnixMs};
+use sys::Shown;
 use telemetry::log;
 use telemetry::logger;
 use tokio::time::Sleep;
@@ -53,9 +53,6 @@ const REQUESTS_MAX: usize = 1024;
 const READ_BYTES_MIN: usize = 16 << 10;
 /// The most that an input buffer grows ahead of bytes that have been announced.
 const READ_BYTES_AHEAD: usize = 1 << 20;
-/// How much is read of a client whose requests a pause holds back, mostly to learn
-/// that it went away.
-const HELD_BYTES_MAX: usize = 64 << 10;
 /// Replies sent in a row before the connection lets others go on.
 const SENT_BYTES_IN_A_ROW: usize = 1 << 20;
 /// The most that is thrown away of what a client sends after its session has ended.
@@ -286,16 +283,6 @@ fn wake_after_others(context: &mut Context<'_>) {
     debug_assert!(!is_ready, "the first poll only registers the task");
 }
 
-/// A timer that wakes the task at a moment, or at once if that is past.
-fn alarm<S: Service>(desk: &Desk<S>, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<Sleep>> {
-    let wait_ms = until.0.saturating_sub(desk.service.net().clients.clock().now().0);
-    let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
-    if sleep.as_mut().poll(context).is_ready() {
-        context.waker().wake_by_ref();
-    }
-    sleep
-}
-
 impl<S: Service> Connection<S> {
     fn poll(&mut self, desk: &Desk<S>, context: &mut Context<'_>) -> Poll<End> {
         if let Some(end) = self.follow_signals(desk) {
@@ -399,33 +386,6 @@ impl<S: Service> Connection<S> {
         }
         self.stream.finish(&mut buffers.input, UNREAD_BYTES_MAX);
         Poll::Ready(End::Closed)
-    }
-
-    /// Reads what comes while no request is run; it is run afterwards. During a pause, or while something is read from disk, that is a
-    /// little; for a client that waits, as in Redis, as much as it may send: behind what is not read nobody sees that it goes away.
-    fn watch_while_held(
-        &mut self,
-        desk: &Desk<S>,
-        buffers: &mut Buffers,
-        context: &mut Context<'_>,
-    ) -> Result<Poll<End>, End> {
-        let waits = self.session.waits().is_some();
-        // No stranger's limit is above it.
-        while !self.is_half_closed && (waits || self.input.len() < HELD_BYTES_MAX) {
-            let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD);
-            let read = self.stream.poll_read_to_end_of(context, &mut self.input, room, &mut buffers.sealed);
-            let bytes = ready_or_pending!(read).map_err(End::Failed)?;
-            self.note_read(desk, bytes);
-            self.check_input_limit(&desk.service)?;
-        }
-        if self.is_half_closed && waits {
-            // Who went away while it waited for a key is not served any more. What it sent before has its replies, if it still reads.
-            desk.service.give_up_wait(&mut self.session);
-            self.wait = None;
-            self.session.close(Closing::AfterReplies);
-            return Ok(self.end_when_sent(buffers));
-        }
-        Ok(Poll::Pending)
     }
 
     /// Counts a read. One of nothing is the end of what the client sends.
@@ -774,36 +734,5 @@ impl<S: Service> Connection<S> {
             since.store(service.net().clients.clock().now().0, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    fn begin_pause(&mut self, desk: &Desk<S>, until: UnixMs, context: &mut Context<'_>) {
-        self.session.client().set_trait(Traits::PAUSED, true);
-        self.pause = Some(alarm(desk, until, context));
-    }
-
-    /// Sets the alarm for a session that has to wait.
-    fn begin_wait(&mut self, desk: &Desk<S>, context: &mut Context<'_>) {
-        self.wait = self.session.waits().flatten().map(|until| alarm(desk, until, context));
-    }
-
-    /// Ends a wait whose time is up. False: the session still waits.
-    fn leave_wait(&mut self, desk: &Desk<S>, context: &mut Context<'_>) -> bool {
-        if self.session.waits().is_none() {
-            return true;
-        }
-        let is_over = self.wait.as_mut().is_some_and(|alarm| alarm.as_mut().poll(context).is_ready());
-        if is_over {
-            desk.service.time_is_up(desk.index, &self.session);
-            self.wait = None;
-        }
-        false
-    }
-
-    /// Whatever woke the session, it looks at the pause again: it may be over,
-    /// shorter or longer.
-    fn leave_pause(&mut self) {
-        if self.pause.take().is_some() {
-            self.session.client().set_trait(Traits::PAUSED, false);
-        }
     }
 }
