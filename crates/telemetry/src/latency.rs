@@ -113,6 +113,8 @@ mod tests {
         assert_eq!(series.samples, [Sample { at_s: 1, ms: 70 }, Sample { at_s: 2, ms: 10 }]);
         assert_eq!((series.worst_ms, series.mean_ms(), series.range_ms()), (70, 40, (10, 70)));
         assert!(!monitor.reset(b"nothing"));
+        assert!(monitor.reset(b"COMMAND") && !monitor.reset(b"command"));
+        monitor.note("command", UnixMs(1000), 20, 10);
         assert_eq!(monitor.reset_all(), 1);
     }
 

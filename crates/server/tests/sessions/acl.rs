@@ -263,4 +263,14 @@ fn the_log_shows_a_client_with_the_command_that_was_refused() {
     peer.send(&["EXEC"]);
     peer.reply();
     assert!(newest().contains(" cmd=exec "), "{}", newest());
+    // Who waited waits no more when it is served.
+    assert_eq!(peer.ask("RESET"), "RESET");
+    peer.ask("AUTH u pw");
+    peer.send(&["BLPOP l 0"]);
+    server.wait_until("it waits", || server.server.blocked.count() == 1);
+    admin.ask("ACL SETUSER u -blpop");
+    admin.ask("ACL LOG RESET");
+    admin.ask("RPUSH l v");
+    assert!(peer.text().starts_with("NOPERM"));
+    assert!(newest().contains(" flags=N "), "{}", newest());
 }
