@@ -169,7 +169,10 @@ fn unpack(state: &State, arguments: &Arguments<'_>, (limit, offset): (i64, i64))
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (values.len() as i64) < limit {
         if values.len() >= VALUES_MAX {
-            return Err(raise::text(lua, "stack overflow (in function mp_unpack_full)"));
+            return Err(raise::text(
+                lua,
+                "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)",
+            ));
         }
         values.push(cursor.value(0).map_err(|failed| match failed {
             Failed::Format => raise::text(lua, "Bad data format in input."),
