@@ -85,7 +85,22 @@ fn right_text(redis: &[u8], valkey: &[u8]) -> Option<Vec<u8>> {
     if is_same_number(redis, valkey) {
         return Some(valkey.to_vec());
     }
-    (reworded(redis) == reworded(valkey)).then(|| redis.to_vec())
+    (reworded(redis) == reworded(valkey)).then(|| as_of_7_2(redis))
+}
+
+/// A text of Redis 7.0 in the words of 7.2, which counts the arguments of `set_repl` as Valkey does.
+fn as_of_7_2(text: &[u8]) -> Vec<u8> {
+    const BEFORE: &[u8] = b"ERR redis.set_repl() requires two arguments";
+    const AFTER: &[u8] = b"ERR redis.set_repl() requires one argument";
+    let mut text = text.to_vec();
+    while let Some(at) = text.windows(BEFORE.len()).position(|window| window == BEFORE) {
+        text.splice(at..at + BEFORE.len(), AFTER.iter().copied());
+        // `cmsgpack` writes the length before it.
+        if at > 1 && text[at - 2] == 0xd9 {
+            text[at - 1] -= 1;
+        }
+    }
+    text
 }
 
 /// Whether both are one number, perhaps in quotes.
