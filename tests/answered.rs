@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use sys::Prng;
+use testkit::ask::{ask, wait_until};
 use testkit::{Budget, Client, Server};
 use wire::Value;
 
@@ -189,4 +190,26 @@ fn everybody_is_answered() {
             results.into_iter().chain([killer.join().unwrap()]).filter_map(Result::err).collect();
         assert!(failed.is_empty(), "TARN_SEED={} {directives:?}: {failed:#?}", budget.seed);
     });
+}
+
+/// REPLICAOF has everybody leave the keyspace once. Who would kill a script that does not end is heard meanwhile, and so is who has nothing to
+/// do with it.
+#[test]
+fn an_order_to_follow_keeps_nobody_waiting_for_a_slow_script() {
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "3", "--busy-reply-threshold", "50"])
+            .unwrap();
+    let (mut slow, mut client) = (server.connect().unwrap(), server.connect().unwrap());
+    assert_eq!(ask(&mut client, &["SET", "there", "1"]), "OK");
+    slow.send_request(&["EVAL_RO", ENDLESS, "1", "k:0"]).unwrap();
+    wait_until("the script is slow", || ask(&mut client, &["GET", "k:0"]).starts_with("BUSY"));
+    let silent = silent();
+    assert_eq!(ask(&mut client, &["REPLICAOF", "127.0.0.1", &silent]), "OK");
+    for round in 0..100 {
+        assert_eq!(ask(&mut client, &["GET", "there"]), "1", "{round}");
+        assert_eq!(ask(&mut server.connect().unwrap(), &["PING"]), "PONG", "{round}");
+    }
+    assert_eq!(ask(&mut client, &["SCRIPT", "KILL"]), "OK");
+    assert_eq!(ask(&mut client, &["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(ask(&mut client, &["SET", "there", "2"]), "OK");
 }

@@ -145,6 +145,11 @@ fn alone<T>(
     }
 }
 
+/// The same with nothing else to do.
+pub fn alone_behind_scripts<T>(engine: &Engine, work: impl FnMut(&mut Exclusive<'_>) -> T) -> T {
+    alone(engine, &mut || Ok(()), work).expect("what has nothing to do cannot fail")
+}
+
 impl Drop for Beside<'_> {
     fn drop(&mut self) {
         self.0.set_attention(Attention::LOADING_BESIDE, false);
@@ -287,7 +292,7 @@ pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<
     let log = engine.durability.log().expect("what was looked back to is in it");
     let _alone = Alone::begin(engine);
     // Whoever was let in before clients were refused has left: nothing is appended any more.
-    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| ());
+    alone_behind_scripts(engine, |_| ());
     engine.residency.load_again().map_err(Failure::Kept)?;
     if let Err(error) = give_way(engine, log, past.stream) {
         engine.residency.note_loaded_again();

@@ -39,6 +39,9 @@ const LOCKS_INLINE: usize = 4;
 /// How long a thread waits for a lock before it says so, or asks whether to give up.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// Between two looks whether a script that is slow has ended.
+const SCRIPT_POLL: Duration = Duration::from_millis(5);
+
 thread_local! {
     static WHEN_STUCK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
@@ -335,6 +338,15 @@ impl<'k> Batch<'k> {
     pub fn try_hold_all(&mut self) -> bool {
         let keyspace = self.keyspace;
         self.hold_all_unless(|| keyspace.has_any_slow_holder())
+    }
+
+    /// As [`Batch::hold_all`], but a script that is slow is waited for outside of the line: others go on meanwhile, and who would kill it is
+    /// heard.
+    pub fn hold_all_behind_scripts(&mut self) {
+        self.must_be_patient();
+        while !self.try_hold_all() {
+            std::thread::sleep(SCRIPT_POLL);
+        }
     }
 
     fn hold_all_unless(&mut self, gives_up: impl Fn() -> bool) -> bool {

@@ -9,7 +9,8 @@ use crate::replicas::{State, refuse_foreign, refuse_newer};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
-use keyspace::{Batch, Touch};
+use engine::replacement;
+use keyspace::Batch;
 use net::client::Traits;
 use replication::feed::Backlog;
 use std::io;
@@ -166,9 +167,7 @@ pub fn keep_relayed(server: &Server) {
         stream_log(server);
         return;
     }
-    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
-        stream_effects(server);
-    });
+    replacement::alone_behind_scripts(engine, |_| stream_effects(server));
     super::upkeep::follow_config(server);
 }
 

@@ -190,7 +190,7 @@ impl<'s> Applier<'s> {
         let mut keys = Vec::new();
         match self.note_keys(group, &mut |key| keys.push(key)) {
             true => batch.hold(&keys),
-            false => batch.hold_all(),
+            false => batch.hold_all_behind_scripts(),
         }
     }
 
@@ -205,7 +205,7 @@ impl<'s> Applier<'s> {
                 slots.entry((key.db, key.slot)).or_insert_with(|| key.bytes.to_vec());
             };
             if !self.note_keys(group, &mut note) {
-                return batch.hold_all();
+                return batch.hold_all_behind_scripts();
             }
         }
         let keyspace = &self.server.engine.keyspace;

@@ -23,8 +23,8 @@ pub use crate::followed::Wanted;
 use crate::followed::{Master, Phase, Retry, State, Status};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream, SyncPolicy};
-use engine::{Attention, durability};
-use keyspace::{KeepsAll, Touch};
+use engine::{Attention, durability, replacement};
+use keyspace::KeepsAll;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ pub fn become_follower(server: &Server) {
     let engine = &server.engine;
     engine.keyspace.keep_all(KeepsAll::Following, true);
     // Those who were let in before clients' writes were refused have left.
-    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
+    replacement::alone_behind_scripts(engine, |_| {
         engine.durability.set_following(true);
         server.feeding.set_following(true);
         engine.keyspace.remember_beside(true);
