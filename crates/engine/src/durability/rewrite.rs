@@ -223,9 +223,9 @@ pub(super) fn complete(engine: &Arc<Engine>, goes_on: impl Fn() -> bool) -> io::
     let rewrites = &engine.durability.rewrites;
     let failures = rewrites.figures().failures_in_a_row;
     rewrites.hurry(true);
-    // It may be under way.
-    let _ = begin_rewrite(engine);
-    while rewrites.figures().running_since.is_some() && goes_on() {
+    while rewrites.figures().is_owed && rewrites.figures().failures_in_a_row <= failures && goes_on() {
+        // It may be under way, one that is given up among them, behind which there is to be another.
+        let _ = begin_rewrite(engine);
         std::thread::sleep(HOLD_POLL);
     }
     rewrites.hurry(false);
