@@ -217,8 +217,8 @@ pub(super) fn parse_oom_scores(words: &[&[u8]]) -> Parsed {
 pub(super) fn parse_percentiles(words: &[&[u8]]) -> Parsed {
     let mut percentiles = Vec::new();
     for word in unless_empty(words) {
-        let percentile = value::number::parse_f64_at_most(word)
-            .ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+        let percentile =
+            value::number::parse_f64(word).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
         if !(0.0..=100.0).contains(&percentile) {
             return Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".into());
         }

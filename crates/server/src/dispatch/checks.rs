@@ -210,10 +210,15 @@ fn pause_of(
     flags: Flags,
     now: UnixMs,
 ) -> Option<UnixMs> {
-    let is_of_node = || session.link.is_some() || command.row.name.starts_with("insync");
+    // Who monitors counts as a replica here, too.
+    let is_exempt = || {
+        session.link.is_some()
+            || command.row.name.starts_with("insync")
+            || session.client.traits().contains(Traits::MONITOR)
+    };
     let (paused, until) = server.pause.at(&server.engine, now)?;
     let is_held = match paused {
-        Paused::All => !is_of_node(),
+        Paused::All => !is_exempt(),
         Paused::Writes => flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
     };
     is_held.then_some(until)

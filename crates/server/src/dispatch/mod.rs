@@ -358,12 +358,14 @@ impl Turn<'_> {
                 let request = requests.request(index, input);
                 let own = self.server.names.own(prepared[index - first].command, &request);
                 let request = own.as_ref().map_or(request, RequestBuf::as_request);
-                if self.session.hears_itself() {
+                let heard = self.session.hears_itself();
+                if heard {
                     self.begin_request(out);
                 }
                 let before = out.len();
                 let flow = self.run_one(&request, prepared[index - first], out);
-                if self.session.hears_itself() {
+                // What it has told itself before it stopped to listen comes behind this reply, too.
+                if heard || self.session.hears_itself() {
                     self.end_request(&flow, prepared[index - first].command, before, out);
                 }
                 match flow {
