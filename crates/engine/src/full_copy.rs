@@ -19,6 +19,7 @@ use crate::frozen::FrozenKey;
 use crate::leisure::Leisure;
 use crate::snapshot;
 use keyspace::{DbIndex, Gathered, Object, SLOTS, Slot, Stamp, Tour, ValueRef};
+use std::cell::Cell;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -261,24 +262,32 @@ impl Copy<'_> {
         Ok((stamp, long))
     }
 
-    /// Copies what was gathered.
+    /// Copies what was gathered. What is enough for a piece is handed on at once: a few places may hold any number of bytes.
     fn read(&mut self, cold: &mut Gathered<'_>, heading: &mut Heading) -> io::Result<()> {
-        let (engine, mut unreadable) = (self.engine, None);
+        let engine = self.engine;
         loop {
-            let (began, now) = (Instant::now(), engine.clock.now());
-            let (writer, mut shown) = (&mut self.writer, Shown::default());
+            let (began, now, mut handed_on) = (Instant::now(), engine.clock.now(), Duration::ZERO);
+            let (writer, hand_on, mut shown) = (&mut self.writer, &mut self.hand_on, Shown::default());
+            let failed = Cell::new(None);
             let visit = |object: Object<'_>| {
+                let before = failed.take();
+                if before.is_some() {
+                    return failed.set(before);
+                }
                 heading.write(engine, writer);
                 shown.note(object);
                 snapshot::add(engine, writer, object, now, UnixMs(0));
+                if writer.pending_bytes() >= PIECE_BYTES {
+                    let began = Instant::now();
+                    failed.set(hand_on(writer.take()).err());
+                    handed_on += began.elapsed();
+                }
             };
-            let is_more = cold.read_on(visit, |error| {
-                unreadable.get_or_insert(error);
-            });
-            self.copying += began.elapsed();
+            let is_more = cold.read_on(visit, |error| failed.set(Some(io::Error::other(error))));
+            self.copying += began.elapsed().saturating_sub(handed_on);
             self.count(shown)?;
-            if let Some(error) = unreadable {
-                return Err(io::Error::other(error));
+            if let Some(error) = failed.into_inner() {
+                return Err(error);
             }
             if !is_more {
                 return Ok(());

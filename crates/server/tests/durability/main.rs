@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
+mod copied;
 mod exchanges;
 mod held;
 mod history;
