@@ -12,7 +12,9 @@
 //! Invariants:
 //! 1. A slot's copy holds what was written to it up to its stamp, and nothing later.
 //! 2. Memory for a copy is a piece, what the slot with most short values has of them, what is written to long values while they are
-//!    copied ([`crate::frozen`]), eight bytes for each slot of the databases that are in use, and what words may take ([`words_bytes`]).
+//!    copied ([`crate::frozen`]), eight bytes for each slot of the databases that are in use, and what words may
+//!    take ([`words_bytes`], which is looked at after each slot).
+//! 3. The store keeps for copies as much as it holds at most, or [`KEPT_BYTES_ALWAYS`].
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
@@ -40,6 +42,10 @@ const STORE_REST_FACTOR: u32 = 1;
 /// Bytes that words of what is on disk take: the more, the more there is on each page that is read.
 const WORDS_BYTES_MIN: u64 = 4 << 20;
 const WORDS_BYTES_MAX: u64 = 48 << 20;
+
+/// How often it looks how much the store keeps for copies, and what that may be in any case.
+const LOOK_AT_KEPT_EVERY: Duration = Duration::from_secs(1);
+const KEPT_BYTES_ALWAYS: u64 = 1 << 30;
 
 /// Their share of `maxmemory`.
 const WORDS_SHARE: u64 = 32;
@@ -132,8 +138,18 @@ pub fn write(
     }
     let (began, copying) = (Instant::now(), Duration::ZERO);
     let leisure = Leisure::new();
-    let mut copy =
-        Copy { engine, wanted, writer, hand_on, step_began: began, copying, leisure, began, keys: 0 };
+    let mut copy = Copy {
+        engine,
+        wanted,
+        writer,
+        hand_on,
+        step_began: began,
+        copying,
+        leisure,
+        began,
+        looked_at: began,
+        keys: 0,
+    };
     let mut stamps = Stamps { of_databases: Vec::new(), numbers: beginning.numbers.clone() };
     for number in 0..engine.keyspace.databases() {
         let copied = if wanted.keys { copy.database(number, beginning, &tour)? } else { None };
@@ -192,6 +208,7 @@ struct Copy<'c> {
     copying: Duration,
     leisure: Leisure,
     began: Instant,
+    looked_at: Instant,
     keys: u64,
 }
 
@@ -331,10 +348,26 @@ impl Copy<'_> {
     /// Hands on what is enough for a piece, and rests when it is time to.
     fn pause(&mut self, factor: Option<u32>) -> io::Result<()> {
         self.linger()?;
+        self.fail_if_much_is_kept()?;
         if self.writer.pending_bytes() >= PIECE_BYTES {
             (self.hand_on)(self.writer.take())?;
         }
         if self.copying >= STEP { self.rest(factor) } else { Ok(()) }
+    }
+
+    /// Ends a copy for which the store would have to keep more than it holds: it is read more slowly than clients write.
+    fn fail_if_much_is_kept(&mut self) -> io::Result<()> {
+        let Some(store) = self.engine.residency.store() else { return Ok(()) };
+        if self.looked_at.elapsed() < LOOK_AT_KEPT_EVERY {
+            return Ok(());
+        }
+        self.looked_at = Instant::now();
+        match store.kept_bytes() > store.stats().bytes_live.max(KEPT_BYTES_ALWAYS) {
+            true => Err(io::Error::other(
+                "it is read so slowly that the store would have to keep more for it than it holds",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Rests so many times as long as it has copied, unless handing on has taken that long. None: as long as is due.

@@ -171,6 +171,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// The time of a session that waits is up. Either this ends the wait or somebody did before; the reply comes by mail.
     fn time_is_up(&self, worker: usize, session: &Self::Session);
 
-    /// The client of a session that waits has gone away: it waits for nothing any more.
-    fn give_up_wait(&self, session: &mut Self::Session);
+    /// The client of a session that waits has gone away: it waits for nothing any more. False: it was served just before that, and has been
+    /// signalled.
+    fn give_up_wait(&self, session: &mut Self::Session) -> bool;
 }

@@ -128,9 +128,12 @@ impl Service for Server {
         blocking::cut(self, worker, session.client.id, Cut::Timeout);
     }
 
-    fn give_up_wait(&self, session: &mut Session) {
-        self.blocked.end(&self.engine.keyspace, session.client.id);
-        session.waits = None;
+    fn give_up_wait(&self, session: &mut Session) -> bool {
+        let is_given_up = self.blocked.end(&self.engine.keyspace, session.client.id).is_some();
+        if is_given_up {
+            session.waits = None;
+        }
+        is_given_up
     }
 }
 

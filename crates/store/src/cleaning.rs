@@ -64,10 +64,10 @@ impl Store {
     pub fn wants_checkpoint(&self) -> bool {
         let stats = self.stats();
         let segment_bytes = self.shared.geometry.segment_bytes();
-        let held = (stats.segments_retired + stats.segments_free) as u64 * segment_bytes;
+        let (_, retired) = self.shared.kept_and_not();
+        let held = (retired + stats.segments_free) as u64 * segment_bytes;
         let slack = (SLACK_SEGMENTS + stats.segments_free as u64) * segment_bytes;
-        let is_kept = self.shared.inventory.lock().is_kept();
-        stats.segments_retired > 0 && !is_kept && held > (self.allowance(&stats) / 4).max(slack)
+        retired > 0 && held > (self.allowance(&stats) / 4).max(slack)
     }
 
     /// Bytes that may be dead.

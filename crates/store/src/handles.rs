@@ -60,7 +60,7 @@ impl Shared {
     }
 
     /// How many were closed.
-    fn close_down_to(&self, count: usize) -> usize {
+    pub(crate) fn close_down_to(&self, count: usize) -> usize {
         let mut open = self.handles.open.lock();
         let mut closed = Vec::new();
         // Twice round: the first time, those stay that were used since they were looked at last.

@@ -8,21 +8,29 @@ use crate::shared::Shared;
 use crate::store::Store;
 use std::sync::Arc;
 
-/// Keeps all that can be read until it is dropped: no segment is freed meanwhile.
+/// Keeps all that could be read when it began until it is dropped: no segment is freed that is retired meanwhile.
 #[derive(Debug)]
-pub struct Kept(Arc<Shared>);
+pub struct Kept {
+    shared: Arc<Shared>,
+    /// What was retired before.
+    before: u64,
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.let_go_of_retired();
+        self.shared.let_go_of_retired(self.before);
     }
 }
 
 impl Store {
     /// Keeps what lies in pages now, also if it dies. Space that is cleaned is not used again meanwhile.
     pub fn keep(&self) -> Kept {
-        self.shared.keep_retired();
-        Kept(Arc::clone(&self.shared))
+        Kept { shared: Arc::clone(&self.shared), before: self.shared.keep_retired() }
+    }
+
+    /// Bytes of segments in which nothing lives and that are there only since somebody keeps what lies there. Goes through all segments.
+    pub fn kept_bytes(&self) -> u64 {
+        self.shared.kept_and_not().0 as u64 * self.shared.geometry.segment_bytes()
     }
 
     /// Shows pages, whose numbers ascend, or why one cannot be read.

@@ -3,15 +3,15 @@
 //! The spiller and the cleaner come here for pages, a checkpoint when it begins and ends; nobody who reads does. A file is made
 //! under the lock, so that two threads never make one each for want of one. Invariants:
 //! 1. A free segment is used again only when nobody holds its file: what a reader sees while it does, is of one use of the file.
-//! 2. A segment is freed only after the end of a checkpoint that began after it was retired, and while nobody [keeps](crate::Kept) what is
-//!    retired; a number without a file is used again only when nobody holds the file that had it.
+//! 2. A segment is freed only after the end of a checkpoint that began after it was retired, and while nobody [keeps](crate::Kept) it
+//!    who had begun to before that; a number without a file is used again only when nobody holds the file that had it.
 //! 3. What was freed in place of an earlier segment bears another generation from its first page on.
 
 use crate::failure::named;
 use crate::limits::CHUNK_PAGES;
 use crate::number::SegmentNo;
 use crate::options::Class;
-use crate::segment::State;
+use crate::segment::{Segment, State};
 use crate::shared::Shared;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -34,8 +34,10 @@ pub(crate) struct Inventory {
     unnamed: Vec<SegmentNo>,
     /// Segments begun since the store was created.
     pub begun: u64,
-    /// How many keep what is retired.
-    keepers: usize,
+    /// How many segments were retired.
+    retired: u64,
+    /// Of each who keeps what is retired, how many were before.
+    keepers: Vec<u64>,
     /// The last checkpoint that has ended.
     ended: u64,
     prng: Prng,
@@ -71,7 +73,8 @@ impl Inventory {
             absent: Vec::new(),
             unnamed: Vec::new(),
             begun: 0,
-            keepers: 0,
+            retired: 0,
+            keepers: Vec::new(),
             ended: 0,
             prng: Prng::from_seed(seed),
         }
@@ -96,9 +99,10 @@ impl Inventory {
         self.free.len()
     }
 
-    /// Whether what is retired is kept for now.
-    pub fn is_kept(&self) -> bool {
-        self.keepers > 0
+    /// Whether somebody keeps what lies in a retired segment, who had begun to before that was.
+    pub fn is_kept(&self, segment: &Segment) -> bool {
+        let number = segment.retired_number.load(Relaxed);
+        self.keepers.iter().any(|before| number > *before)
     }
 
     fn seal(&mut self, shared: &Shared, no: SegmentNo) {
@@ -229,6 +233,8 @@ impl Shared {
                     inventory.remove(self, no);
                     return Err(named("making", &path, &error));
                 }
+                // Who has opened the one of this name that was just being removed has that one.
+                *self.segments.grow(no).file.write() = None;
                 no
             }
         };
@@ -296,12 +302,14 @@ impl Shared {
 
     /// Notes that nothing in a segment lives.
     pub(crate) fn retire(&self, no: SegmentNo) {
-        let _inventory = self.inventory.lock();
+        let mut inventory = self.inventory.lock();
         let segment = self.segments.get(no).expect("the segment to retire is there");
         let is_at_rest =
             matches!(segment.state(), State::Full | State::Lost) && segment.in_flight.load(Acquire) == 0;
         assert!(is_at_rest, "only a segment that takes no more is retired");
         segment.retired_at.store(self.epoch.load(Acquire), Relaxed);
+        inventory.retired += 1;
+        segment.retired_number.store(inventory.retired, Relaxed);
         let moved = self.huge.kill(|manifest| self.geometry.segment_of(manifest) == no);
         moved.into_iter().for_each(|part| self.add_live(part, -1));
         segment.set_live(0);
@@ -328,25 +336,36 @@ impl Shared {
         self.free_due(&mut inventory);
     }
 
-    /// From now on nothing that is retired is freed.
-    pub(crate) fn keep_retired(&self) {
-        self.inventory.lock().keepers += 1;
+    /// From now on nothing that is retired is freed; what was before is. Gives what ends that.
+    pub(crate) fn keep_retired(&self) -> u64 {
+        let mut inventory = self.inventory.lock();
+        let before = inventory.retired;
+        inventory.keepers.push(before);
+        before
     }
 
     /// Ends what [`Shared::keep_retired`] has begun.
-    pub(crate) fn let_go_of_retired(&self) {
+    pub(crate) fn let_go_of_retired(&self, before: u64) {
         let mut inventory = self.inventory.lock();
-        inventory.keepers -= 1;
+        if let Some(index) = inventory.keepers.iter().position(|other| *other == before) {
+            inventory.keepers.swap_remove(index);
+        }
         self.free_due(&mut inventory);
     }
 
+    /// How many segments are retired that somebody keeps, and that nobody does.
+    pub(crate) fn kept_and_not(&self) -> (usize, usize) {
+        let inventory = self.inventory.lock();
+        let retired = self.segments.iter().filter(|(_, segment)| segment.state() == State::Retired);
+        let (kept, not): (Vec<_>, Vec<_>) = retired.partition(|(_, segment)| inventory.is_kept(segment));
+        (kept.len(), not.len())
+    }
+
     fn free_due(&self, inventory: &mut Inventory) {
-        if inventory.is_kept() {
-            return;
-        }
         let mark = inventory.ended;
         for (no, segment) in self.segments.iter() {
-            if segment.state() != State::Retired || segment.retired_at.load(Relaxed) >= mark {
+            let is_retired = segment.state() == State::Retired && !inventory.is_kept(segment);
+            if !is_retired || segment.retired_at.load(Relaxed) >= mark {
                 continue;
             }
             let is_of_use = !segment.is_spoiled.load(Acquire) && !segment.is_damaged.load(Acquire);

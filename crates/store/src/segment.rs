@@ -63,6 +63,8 @@ pub(crate) struct Segment {
     pub sealed_at: AtomicU64,
     /// The last checkpoint that had begun when it was retired.
     pub retired_at: AtomicU64,
+    /// How many had been retired when it was.
+    pub retired_number: AtomicU64,
     /// Pages given to chunks.
     pub pages: AtomicU32,
     /// Chunks that have pages and are not written.

@@ -182,6 +182,7 @@ impl Store {
     /// How many of its files may be open from now on.
     pub fn set_handles(&self, most: usize) {
         self.shared.handles.set_most(most);
+        self.shared.close_down_to(most);
     }
 
     /// The segment that a page is in.

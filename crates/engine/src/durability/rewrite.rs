@@ -223,7 +223,9 @@ pub(super) fn complete(engine: &Arc<Engine>, goes_on: impl Fn() -> bool) -> io::
     let rewrites = &engine.durability.rewrites;
     let failures = rewrites.figures().failures_in_a_row;
     rewrites.hurry(true);
-    while rewrites.figures().is_owed && rewrites.figures().failures_in_a_row <= failures && goes_on() {
+    let is_awaited =
+        |figures: Figures| figures.is_owed && !figures.is_held && figures.failures_in_a_row <= failures;
+    while is_awaited(rewrites.figures()) && goes_on() {
         // It may be under way, one that is given up among them, behind which there is to be another.
         let _ = begin_rewrite(engine);
         std::thread::sleep(HOLD_POLL);

@@ -37,7 +37,8 @@ impl<S: Service> Connection<S> {
         let waits = self.session.waits().is_some();
         // No stranger's limit is above it.
         while !self.is_half_closed && (waits || self.input.len() < HELD_BYTES_MAX) {
-            let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD);
+            // What is there already moves once for each quarter of it.
+            let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD.max(self.input.len() / 4));
             let read = self.stream.poll_read_to_end_of(context, &mut self.input, room, &mut buffers.sealed);
             let Poll::Ready(read) = read else { return Ok(Poll::Pending) };
             let bytes = read.map_err(End::Failed)?;
@@ -46,7 +47,9 @@ impl<S: Service> Connection<S> {
         }
         if self.is_half_closed && waits {
             // Who went away while it waited for a key is not served any more. What it sent before has its replies, if it still reads.
-            desk.service.give_up_wait(&mut self.session);
+            if !desk.service.give_up_wait(&mut self.session) {
+                return Ok(Poll::Pending);
+            }
             self.wait = None;
             self.session.close(Closing::AfterReplies);
             return Ok(self.end_when_sent(buffers));
