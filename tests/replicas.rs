@@ -1147,3 +1147,31 @@ fn a_look_for_any_key_frees_those_that_are_over() {
     agree(&master, &replica);
     assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(0));
 }
+
+/// Who caches what it reads at a replica is told of all that its master empties, alone and within a transaction.
+fn emptied_caches(master: &Server, replica: &Server) {
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    follow(&mut there, master);
+    wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+    let everything = Value::Push(vec![text("invalidate"), Value::Null]);
+    for modes in [&["CLIENT", "TRACKING", "ON"][..], &["CLIENT", "TRACKING", "ON", "BCAST"]] {
+        for flush in [&["FLUSHALL"][..], &["FLUSHDB"], &["MULTI", "FLUSHDB", "EXEC"]] {
+            call(&mut here, &["SET", "k", "1"]);
+            wait_until("it has come", || shown(&call(&mut there, &["GET", "k"])) == "1");
+            let mut reader = replica.connect().unwrap();
+            call(&mut reader, &["HELLO", "3"]);
+            call(&mut reader, modes);
+            call(&mut reader, &["GET", "k"]);
+            for word in flush {
+                call(&mut here, &[word]);
+            }
+            assert_eq!(reader.read_value().expect("it is told"), everything, "{modes:?} {flush:?}");
+        }
+    }
+}
+
+#[test]
+fn who_caches_at_a_replica_is_told_of_what_its_master_empties() {
+    emptied_caches(&follower(Program::Redis), &follower(tarn()));
+    emptied_caches(&master("memory", &[]), &master("durable", &[]));
+}

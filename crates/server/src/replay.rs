@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
 use command::table::{self, Command, Runs};
-use command::{Args, Hashed, execute};
+use command::{Args, Flags, Hashed, execute};
 use engine::apply::{Apply, Rejection, judge_found};
 use engine::import::rdb::Expired;
 use engine::snapshot::Place;
@@ -143,9 +143,12 @@ impl<'s> Replay<'s> {
                 let args = Args::new(*request, &engine.keyspace, (db, now), &engine.settings);
                 let args = Args { hashed, ..args.of_log() };
                 let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
-                execute(row, batch, &args, Touch::No, &mut reply)
-                    .map(|_| db)
-                    .map_err(|error| Rejection::Failed(row.name, error))
+                let done = execute(row, batch, &args, Touch::No, &mut reply);
+                if row.flags.contains(Flags::EMPTIES_DATABASE) && done.is_ok() {
+                    // Nobody here did it.
+                    self.server.tracking.invalidate_all(&self.server.net.clients, None);
+                }
+                done.map(|_| db).map_err(|error| Rejection::Failed(row.name, error))
             }
             Runs::Server(number) => {
                 self.run_on_server(command, handlers::get(number), db, now, request, batch)

@@ -130,10 +130,12 @@ pub fn put_in_place(
         let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };
         server.set_stream(now);
     }
+    if is_emptied {
+        server.tracking.invalidate_all(&server.net.clients, None);
+    }
     match replaced {
         Ok(()) => {
             server.feeding.break_off(stream.offset);
-            server.tracking.invalidate_all(&server.net.clients, None);
             taken::note_here(server, (stream.offset, until));
             // What was written beside the former data is gone.
             server.engine.keyspace.remember_beside(true);
