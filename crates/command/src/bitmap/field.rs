@@ -131,6 +131,8 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
     let steps = parse(args)?;
     let key = args.key(1);
     let reach = steps.iter().filter(|step| step.writes()).map(Step::reach).max();
+    // Whether any write did not fail.
+    let mut writes = false;
     // Up to the first write that changes something, the string can stay as it is.
     let before = State::of(edit, &key, |bytes| {
         reply.array(steps.len());
@@ -139,6 +141,7 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
             if effect.write.is_some() {
                 return at;
             }
+            writes |= step.writes() && effect.reply.is_some();
             reply_number(effect.reply, reply);
         }
         steps.len()
@@ -161,9 +164,10 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         if let Some(new) = effect.write {
             step.field.set(bytes, step.offset, new);
         }
+        writes |= step.writes() && effect.reply.is_some();
         reply_number(effect.reply, reply);
     }
-    if before.seen < steps.len() {
+    if writes {
         // Where every write failed the string has grown all the same, without an event.
         edit.note(Class::STRING, "setbit", &key);
     }
