@@ -12,11 +12,13 @@
 
 mod cold;
 mod ending;
+mod expired;
 mod locked;
 mod quiet;
 mod removing;
 
 pub use cold::Purpose;
+pub use expired::ExpiredKey;
 
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
@@ -29,6 +31,7 @@ use crate::policy::Removal;
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
 use crate::waiting::{KeyName, Ticket};
+use expired::ExpiredKeys;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use sys::UnixMs;
@@ -56,7 +59,7 @@ pub(crate) struct Access<'b> {
 #[derive(Default)]
 struct Noted {
     /// Keys found expired and not freed yet.
-    expired: RefCell<Vec<ExpiredKey>>,
+    expired: RefCell<ExpiredKeys>,
     /// What changed, as far as anybody is interested.
     changes: RefCell<Vec<KeyChange>>,
     /// Objects that are on disk only, read to be looked at.
@@ -76,15 +79,6 @@ impl Noted {
     fn is_to_end(&self) -> bool {
         !self.expired.borrow().is_empty() || !self.changes.borrow().is_empty()
     }
-}
-
-/// A key whose time was up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExpiredKey {
-    /// Its database.
-    pub db: DbIndex,
-    /// Its bytes.
-    pub key: Box<[u8]>,
 }
 
 impl<'b> Access<'b> {
@@ -268,11 +262,8 @@ impl<'b> Access<'b> {
         if self.only_looks && !self.batch.may_remove() {
             return;
         }
-        let found = ExpiredKey { db: key.db, key: key.bytes.into() };
-        let mut expired = self.noted().expired.borrow_mut();
         // A key may be looked at more than once.
-        if !expired.contains(&found) {
-            expired.push(found);
+        if self.noted().expired.borrow_mut().add(key) {
             self.batch.add_removal(key.db, self.now, key.bytes, Removal::Expiry);
             self.note_event(Class::EXPIRED, "expired", key);
             self.note_change(key, What::Over);

@@ -24,7 +24,7 @@ impl Access<'_> {
         self.is_blind = false;
         let (mut all_expired, mut is_ready) = (Vec::new(), false);
         loop {
-            let expired = self.noted().expired.take();
+            let expired = self.noted().expired.take().into_keys();
             self.free_expired(&expired);
             self.settle();
             let changes = self.noted().changes.take();
