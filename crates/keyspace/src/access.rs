@@ -270,6 +270,11 @@ impl<'b> Access<'b> {
         }
     }
 
+    /// Whether a key was found expired by this access.
+    fn has_noted_expired(&self, key: &Key<'_>) -> bool {
+        self.noted.get().is_some_and(|noted| noted.expired.borrow().has(key))
+    }
+
     /// The object's clock after this access, if it changes.
     #[inline]
     fn touched(&self, object: Object<'_>) -> Option<u32> {

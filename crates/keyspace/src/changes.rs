@@ -73,6 +73,8 @@ pub enum What {
     Modified,
     /// It went, and its time was up before: which is nobody's doing, and nothing new for whoever had seen that.
     Over,
+    /// It was taken away, and its time was up before: somebody's doing, but nothing new for whoever had seen that.
+    Cleared,
     /// Nothing that watchers or caches would see, but whoever waits for it has to look again.
     Ready,
     /// The event that subscribers are told.

@@ -30,10 +30,10 @@ impl Observer for Audience {
         let is_tracked = self.tracking.is_on();
         for Change { db, key, what } in changes {
             match *what {
-                What::Modified | What::Over if is_tracked => {
+                What::Modified | What::Over | What::Cleared if is_tracked => {
                     self.tracking.invalidate(&self.clients, worker, key, *what == What::Over);
                 }
-                What::Modified | What::Over | What::Ready => {}
+                What::Modified | What::Over | What::Cleared | What::Ready => {}
                 What::Event(class, event) => {
                     self.events.publish((&self.pubsub, &self.clients), class, event, *db, key);
                 }

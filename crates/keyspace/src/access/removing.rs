@@ -1,6 +1,7 @@
 //! How a command takes a key away.
 
 use super::Edit;
+use crate::changes::What;
 use crate::ids::Key;
 use crate::object::Detached;
 
@@ -10,16 +11,17 @@ impl Edit<'_> {
         self.take(key).is_some()
     }
 
-    /// Takes a key away and frees it, whether or not its time is up. False: it was not there.
+    /// Takes a key away and frees it, whether or not its time is up. False: it was not there, or this edit has seen that its time is up, by
+    /// which it goes.
     pub fn remove_as_it_lies(&mut self, key: &Key<'_>) -> bool {
-        let place = self.access.slot(key).find(key);
+        let slot = self.access.slot(key);
         // What is shadowing could not be read.
-        let is_there = place.is_some_and(|place| !self.access.slot(key).object(place).is_shadowing());
-        if is_there {
-            self.access.remove_there(key);
-            self.access.note_modified(key);
-        }
-        is_there
+        let there = slot.find(key).map(|place| slot.object(place)).filter(|object| !object.is_shadowing());
+        let Some(object) = there.filter(|_| !self.access.has_noted_expired(key)) else { return false };
+        let what = if object.is_expired(self.access.now) { What::Cleared } else { What::Modified };
+        self.access.remove_there(key);
+        self.access.note_change(key, what);
+        true
     }
 
     /// Takes a key away and gives its object to the caller.

@@ -370,3 +370,48 @@ fn storing_nothing_over_a_key_whose_time_is_up_deletes_it() {
         listener.ask("PUNSUBSCRIBE *");
     }
 }
+
+#[test]
+fn storing_nothing_over_a_source_whose_time_is_up_leaves_it_to_its_time() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "notify-keyspace-events Exg");
+    server.server.engine.keyspace.set_active_expiry(false);
+    let (mut listener, mut peer) = (server.connect(), server.connect());
+    for line in [
+        "SINTERSTORE d d",
+        "SUNIONSTORE d none d",
+        "ZUNIONSTORE d 1 d",
+        "ZRANGESTORE d d 0 -1",
+        "BITOP AND d none d",
+        "SORT d STORE d",
+        "GEOSEARCHSTORE d d FROMLONLAT 0 0 BYRADIUS 1 m",
+    ] {
+        peer.ask("SET d v PX 10");
+        clock.advance_ms(20);
+        listener.ask("PSUBSCRIBE *");
+        assert_eq!(peer.ask(line), "0", "{line}");
+        let Some(Value::Array(message)) = listener.reply() else { panic!("{line}") };
+        assert_eq!(message[2], Value::Bulk(b"__keyevent@0__:expired".to_vec()), "{line}");
+        assert!(listener.is_silent(), "{line}");
+        listener.ask("PUNSUBSCRIBE *");
+    }
+}
+
+#[test]
+fn storing_nothing_over_a_key_whose_time_was_up_when_it_was_watched_disturbs_nobody() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    server.server.engine.keyspace.set_active_expiry(false);
+    let (mut watcher, mut peer) = (server.connect(), server.connect());
+    for (ms, is_disturbed) in [(10, false), (30, true)] {
+        for line in ["SDIFFSTORE d none", "ZUNIONSTORE d 1 none", "BITOP NOT d none", "SORT none STORE d"] {
+            peer.ask(&format!("SET d v PX {ms}"));
+            clock.advance_ms(20);
+            watcher.ask("WATCH d");
+            clock.advance_ms(20);
+            assert_eq!(peer.ask(line), "0", "{line}");
+            let is_null = transact(&mut watcher, &["PING"]) == Some(Value::NullArray);
+            assert_eq!(is_null, is_disturbed, "{ms} {line}");
+        }
+    }
+}
