@@ -30,6 +30,11 @@ impl Invalid {
         Invalid(bytes)
     }
 
+    /// How many bytes that is.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Sends it to a tracking client, or to the one that it is redirected to.
     pub fn send(&self, clients: &Clients, client: &Arc<Client>) {
         let redirection = client.redirection.load(Ordering::Relaxed);

@@ -21,6 +21,7 @@
 
 mod broadcast;
 mod message;
+mod running;
 mod table;
 
 use crate::pubsub::Subscribers;
@@ -31,9 +32,10 @@ use keyspace::{Interest, Keyspace};
 use message::Invalid;
 use net::client::{Client, Clients, Kept, Traits};
 use parking_lot::{Mutex, RwLock};
+use running::{Own, Running};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use table::Table;
 use wire::Request;
 
@@ -98,22 +100,6 @@ pub struct Before {
     redirected: u64,
     /// The client whose transaction or script the command is part of; 0 if it stands alone.
     around: u64,
-}
-
-/// What a worker is doing, on a cache line of its own.
-#[repr(align(64))]
-#[derive(Default)]
-struct Running {
-    /// The tracking client whose command runs; 0 if none does.
-    client: AtomicU64,
-    /// Whether it caches what that command reads.
-    is_reading: AtomicBool,
-    /// What that command puts its client down for that it was not down for before.
-    fresh: Mutex<Vec<Arc<[u8]>>>,
-    /// What the client is to be told of that it has done itself, behind all of it.
-    own: Mutex<Vec<Invalid>>,
-    /// Modified keys that are to be broadcast.
-    modified: Mutex<broadcast::Kept>,
 }
 
 impl Tracking {
@@ -228,8 +214,7 @@ impl Tracking {
         running.is_reading.store(is_reading, Ordering::Relaxed);
         if is_reading {
             let mut fresh = running.fresh.lock();
-            fresh.clear();
-            self.put_down(clients, client.id, command, request, |key| fresh.push(key));
+            self.put_down(clients, client.id, command, request, |key| fresh.add(key));
         }
         Before { redirected, around }
     }
@@ -245,7 +230,10 @@ impl Tracking {
     ) {
         let running = &self.workers[worker];
         running.client.store(before.around, Ordering::Relaxed);
-        running.is_reading.store(false, Ordering::Relaxed);
+        if running.is_reading.load(Ordering::Relaxed) {
+            running.is_reading.store(false, Ordering::Relaxed);
+            running.fresh.lock().clear();
+        }
         // What was told to another since this one was put down has no place in its own mail that shows when it was.
         if let Some(tracker) = tracker
             && client.redirected.load(Ordering::Acquire) != before.redirected
@@ -255,7 +243,7 @@ impl Tracking {
         if before.around == 0 {
             // Behind messages that the whole of it has led to, as in Redis.
             let own = std::mem::take(&mut *running.own.lock());
-            own.iter().for_each(|invalid| invalid.send(clients, client));
+            own.into_invalid().for_each(|invalid| invalid.send(clients, client));
         }
     }
 
@@ -312,7 +300,7 @@ impl Tracking {
         }
         let Some(mut ids) = self.table.take(key) else { return };
         let reader = is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin);
-        if reader && running.fresh.lock().iter().any(|fresh| **fresh == *key) {
+        if reader && running.fresh.lock().has(key) {
             // It has not read what was there.
             ids.retain(|id| *id != origin);
         }
@@ -363,7 +351,7 @@ struct Origin<'a> {
     /// The tracking client; 0 if it was none.
     client: u64,
     /// Where what it is to be told itself waits for its command to end.
-    own: Option<&'a Mutex<Vec<Invalid>>>,
+    own: Option<&'a Mutex<Own>>,
 }
 
 impl Origin<'_> {
@@ -371,7 +359,7 @@ impl Origin<'_> {
 
     fn send(&self, invalid: Invalid, clients: &Clients, client: &Arc<Client>) {
         match self.own {
-            Some(own) if client.id == self.client => own.lock().push(invalid),
+            Some(own) if client.id == self.client => own.lock().add(invalid, client),
             _ => invalid.send(clients, client),
         }
     }
