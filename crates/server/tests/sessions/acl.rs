@@ -257,6 +257,13 @@ fn the_log_shows_a_client_with_the_command_that_was_refused() {
     peer.send_words(&["EVAL", script, "0"]);
     peer.reply();
     assert!(newest().contains(" cmd=eval "), "{}", newest());
+    admin.ask("ACL LOG RESET");
+    peer.ask("MULTI");
+    peer.send_words(&["EVAL", script, "0"]);
+    peer.send(&["EXEC"]);
+    peer.text();
+    peer.reply();
+    assert!(newest().contains(" cmd=exec "), "{}", newest());
     peer.ask("MULTI");
     peer.ask("SET k v");
     assert_eq!(admin.ask("ACL SETUSER u -set"), "OK");

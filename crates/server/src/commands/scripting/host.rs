@@ -215,7 +215,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         if !context.session.access.is_unrestricted(&context.server.acl) {
             // What is refused is shown with the command that the client sent.
-            context.session.client.note_command(context.command.id);
+            if context.session.transaction.is_none() {
+                context.session.client.note_command(context.command.id);
+            }
             rights::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| {
                     // What else is denied the command itself denies.
