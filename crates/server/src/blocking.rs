@@ -268,8 +268,12 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     let admitted =
         rights::admit_waiting(server, &waiter.client, request.rights, request.command, &args.request, now);
     let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
-    let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
-        Ok(Outcome::Blocked(_)) => return,
+    // What it changes is its client's doing.
+    let served = server.tracking.begin_served(worker, &waiter.client);
+    let outcome = admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply));
+    let end_served = || server.tracking.end_served(&server.net.clients, worker, &waiter.client, served);
+    let ending = match outcome {
+        Ok(Outcome::Blocked(_)) => return end_served(),
         Ok(outcome) => {
             if outcome == Outcome::Changed {
                 batch.count_write();
@@ -292,6 +296,7 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     } else {
         post(server, waiter, &out, server.latest());
     }
+    end_served();
     drop(behind_reply);
     client::open_seals(&server.net.clients);
     waiter.client.signal(Signal::UNBLOCKED);

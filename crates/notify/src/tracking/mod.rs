@@ -93,6 +93,14 @@ pub struct Tracking {
     workers: Box<[Running]>,
 }
 
+/// What a worker was doing when it began to serve a client that has waited.
+pub struct Served {
+    /// The tracking client whose command ran; 0 if none did.
+    around: u64,
+    /// What that one is to be told of that it has done itself.
+    own: Own,
+}
+
 /// What was so when a command of a tracking client began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
@@ -245,6 +253,25 @@ impl Tracking {
             let own = std::mem::take(&mut *running.own.lock());
             own.into_invalid().for_each(|invalid| invalid.send(clients, client));
         }
+    }
+
+    /// Called before the request of a client that has waited is run in its place. Gives what [`Tracking::end_served`] wants to know; none where
+    /// nobody tracks.
+    pub fn begin_served(&self, worker: usize, client: &Client) -> Option<Served> {
+        self.is_on().then(|| {
+            let running = &self.workers[worker];
+            let around = running.client.swap(client.id, Ordering::Relaxed);
+            Served { around, own: std::mem::take(&mut *running.own.lock()) }
+        })
+    }
+
+    /// Called behind the reply to it, if there is one.
+    pub fn end_served(&self, clients: &Clients, worker: usize, client: &Arc<Client>, served: Option<Served>) {
+        let Some(Served { around, own }) = served else { return };
+        let running = &self.workers[worker];
+        running.client.store(around, Ordering::Relaxed);
+        let own = std::mem::replace(&mut *running.own.lock(), own);
+        own.into_invalid().for_each(|invalid| invalid.send(clients, client));
     }
 
     /// Puts a client down as a reader of the keys of a request.

@@ -249,3 +249,34 @@ fn who_finds_a_key_expired_is_told_as_redis_tells_it() {
         server.wait_until("it is gone", || server.server.tracking.client_count() == 0);
     }
 }
+
+#[test]
+fn who_waited_knows_what_it_has_changed_itself() {
+    let server = TestServer::start("");
+    let mut writer = server.connect();
+    // How it tracks, what it waits with, and what it is told of behind the reply.
+    let cases = [
+        ("BCAST NOLOOP", "BLPOP l 0", None),
+        ("NOLOOP", "BLMOVE l d LEFT LEFT 0", None),
+        ("", "BLMOVE l d LEFT LEFT 0", Some("d")),
+    ];
+    for (mode, line, told) in cases {
+        writer.ask("FLUSHALL");
+        let mut cache = Cache::new(&server, mode);
+        cache.peer.send(&["LRANGE d 0 -1"]);
+        cache.reply();
+        cache.peer.send(&[line]);
+        server.wait_until("it waits", || server.server.blocked.count() == 1);
+        writer.ask("RPUSH l v");
+        assert!(!matches!(cache.peer.reply(), Some(Value::Push(_))), "{mode} {line}");
+        match told.map(|key| Value::Array(vec![Value::Bulk(key.as_bytes().to_vec())])) {
+            None => assert!(cache.peer.is_silent(), "{mode} {line}"),
+            Some(keys) => {
+                assert_eq!(
+                    cache.peer.reply(),
+                    Some(Value::Push(vec![Value::Bulk(b"invalidate".to_vec()), keys]))
+                );
+            }
+        }
+    }
+}
