@@ -88,7 +88,7 @@ fn protocol_errors_are_those_of_redis() {
         (b"*1\r$4\r\n", "ERR Protocol error: expected \\'$\\', got \\'4\\'"),
         (b"*1\r\n\xff\r\n", "ERR Protocol error: expected \\'$\\', got \\'\\xff\\'"),
         (b"*1\r\n\x01\r\n", "ERR Protocol error: expected \\'$\\', got \\'\\x01\\'"),
-        (b"*1\r\n\r\n", "ERR Protocol error: expected \\'$\\', got \\'\\r\\'"),
+        (b"*1\r\n\r\n", "ERR Protocol error: expected \\'$\\', got \\' \\'"),
         (b"echo \"a\"b\r\n", quotes),
         (b"echo 'a\r\n", quotes),
         (b"\"\n", quotes),

@@ -112,7 +112,9 @@ fn array(rest: &[u8], limits: &Limits, fault: Fault) -> Result<(Vec<Vec<u8>>, us
     for _ in 0..count {
         let (length_line, used) = number_line(&rest[at..], "too big bulk count string", fault)?;
         if rest[at] != b'$' {
-            return Err(Stop::Error([b"expected '$', got '", &rest[at..=at], b"'"].concat()));
+            // A line end would end the reply.
+            let got = if b"\r\n".contains(&rest[at]) { b' ' } else { rest[at] };
+            return Err(Stop::Error([b"expected '$', got '", &[got][..], b"'"].concat()));
         }
         let length = match number(&length_line[1..], fault) {
             Some(length) if length >= 0 && length as u64 <= limits.bulk_bytes_max => length as usize,
