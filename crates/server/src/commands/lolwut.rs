@@ -27,8 +27,15 @@ pub const ROWS: &[Row<ServerHandler>] =
 fn lolwut(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
     if request.len() >= 3 && request.arg(1).eq_ignore_ascii_case(b"version") {
-        // There is one picture for all versions.
-        int(request.arg(2))?;
+        // There is one picture for all versions, of one size. In Redis these two are drawn as large as is asked for, by so many numbers.
+        let sizes = match int(request.arg(2))? {
+            5 => 3,
+            6 => 2,
+            _ => 0,
+        };
+        for word in request.iter().skip(3).take(sizes) {
+            int(word)?;
+        }
     }
     let text = format!(
         "{}\nTarn ver. {} (Redis ver. {REDIS_VERSION})\n",
