@@ -36,7 +36,8 @@ pub fn execute(
 ) -> Result<Outcome> {
     let touch = match touch {
         Touch::Yes if row.flags.contains(Flags::NO_TOUCH) => Touch::No,
-        Touch::Never if row.flags.contains(Flags::TOUCHES) => Touch::Yes,
+        // In a script it is the script that touches, which is not meant to.
+        Touch::Never if row.flags.contains(Flags::TOUCHES) && !args.is_of_script() => Touch::Yes,
         touch => touch,
     };
     let outcome = match batch.effects() {
