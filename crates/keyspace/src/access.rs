@@ -663,8 +663,9 @@ impl<'b> Edit<'b> {
         if self.access.batch.has_unreadable() {
             return;
         }
-        self.access.change(key, |slot| slot.adopt(frame, key, detached, expires_at));
         // Another object is a new key, even in place of one that was there.
+        detached.object().set_clock(self.access.fresh_clock());
+        self.access.change(key, |slot| slot.adopt(frame, key, detached, expires_at));
         self.access.note_event(Class::NEW, "new", key);
         self.access.note_modified(key);
     }

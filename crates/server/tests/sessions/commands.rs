@@ -1,6 +1,7 @@
 //! The connection group's replies, as Redis gives them.
 
 use crate::harness::TestServer;
+use wire::Value;
 
 /// Requests and replies of Redis 7.0.15.
 const CASES: &[(&str, &str)] = &[
@@ -163,6 +164,41 @@ fn what_a_client_does_that_touches_nothing_is_no_use_of_its_keys() {
             let key = line.split(' ').nth(1).unwrap();
             let idle = server.connect().ask(&format!("OBJECT IDLETIME {key}"));
             assert_eq!(idle, if is_use { "0" } else { "10" }, "{line}");
+        }
+    }
+    server.connect().ask("SET s v");
+    clock.advance_ms(10_000);
+    quiet.send_words(&["EVAL", "return redis.call('touch', KEYS[1])", "1", "s"]);
+    assert_eq!(quiet.text(), "1");
+    assert_eq!(server.connect().ask("OBJECT IDLETIME s"), "10", "a script touches nothing");
+    quiet.send(&["MULTI", "TOUCH s", "EXEC"]);
+    assert_eq!(quiet.texts(2), ["OK", "QUEUED"]);
+    assert_eq!(quiet.reply(), Some(Value::Array(vec![Value::Int(1)])));
+    assert_eq!(server.connect().ask("OBJECT IDLETIME s"), "0");
+}
+
+#[test]
+fn a_key_that_takes_over_a_value_has_not_been_used_before() {
+    for (policy, look, moved) in
+        [("noeviction", "OBJECT IDLETIME t", "0"), ("allkeys-lfu", "OBJECT FREQ t", "5")]
+    {
+        let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
+        let server = TestServer::start_at(clock.clone(), &format!("maxmemory-policy {policy}"));
+        let mut quiet = server.connect();
+        for line in ["RENAME s t", "COPY s t REPLACE", "MOVE t 1"] {
+            quiet.ask("CLIENT NO-TOUCH OFF");
+            for setup in ["FLUSHALL", "SET s v", "SET t v"] {
+                quiet.ask(setup);
+            }
+            (0..30).for_each(|_| drop(quiet.ask(&format!("GET {}", line.split(' ').nth(1).unwrap()))));
+            clock.advance_ms(10_000);
+            quiet.ask("CLIENT NO-TOUCH ON");
+            quiet.ask(line);
+            if line.starts_with("MOVE") {
+                quiet.ask("SELECT 1");
+            }
+            assert_eq!(quiet.ask(look), moved, "{policy} {line}");
+            quiet.ask("SELECT 0");
         }
     }
 }
