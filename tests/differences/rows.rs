@@ -324,6 +324,18 @@ pub const CHECKS: &[(&str, Check)] = &[
             ("PING", "+PONG", "+PONG"),
         ]),
     ),
+    ("a tracking client's own changes", Test("who_changes_too_much_itself_is_told_to_forget_everything")),
+    (
+        "`BITFIELD` whose writes all fail (`OVERFLOW FAIL`) on a string that grows by it",
+        Asked(&[
+            ("BITFIELD b SET u8 0 1", "*1 :0", "*1 :0"),
+            ("WATCH b", "+OK", "+OK"),
+            ("BITFIELD b OVERFLOW FAIL INCRBY u1 3000 5", "*1 $-1", "*1 $-1"),
+            ("MULTI", "+OK", "+OK"),
+            ("PING", "+QUEUED", "+QUEUED"),
+            ("EXEC", "*-1", "*1 +PONG"),
+        ]),
+    ),
     (
         "writes on a key of another type, LFU counts of commands that look at a key twice",
         Asked(&[
