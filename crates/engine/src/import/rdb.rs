@@ -111,16 +111,20 @@ impl Age {
         })
     }
 
-    /// Of which moment it is: the earliest that is said of it.
+    /// Of which moment it is: the earliest that is said of it. A writer that says it to the millisecond knows better than a file system.
     pub fn moment(&self) -> UnixMs {
-        [self.written, self.modified].into_iter().flatten().min().unwrap_or(UnixMs(0))
+        let modified = if self.is_to_the_ms { self.modified_at_the_latest() } else { self.modified };
+        [self.written, modified].into_iter().flatten().min().unwrap_or(UnixMs(0))
     }
 
     /// Whether it was written after another file had all that it has: that file tells the moment by the clock, by which a file system
     /// may be late.
     pub fn is_after_content(&self, moment: UnixMs) -> bool {
-        let modified = self.modified.map(|time| UnixMs(time.0.saturating_add(FILE_TIME_LAG_MS)));
-        is_all_after([self.written, modified], moment)
+        is_all_after([self.written, self.modified_at_the_latest()], moment)
+    }
+
+    fn modified_at_the_latest(&self) -> Option<UnixMs> {
+        self.modified.map(|time| UnixMs(time.0.saturating_add(FILE_TIME_LAG_MS)))
     }
 
     /// Whether it was written after a moment: by all that is known, since a file may be a copy, and come from another machine.
@@ -259,4 +263,26 @@ fn read_from(
 
 fn wrong(path: &Path, error: &dyn Display) -> io::Error {
     io::Error::other(format!("Can't load {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_is_late_makes_no_earlier_file_the_newer_one() {
+        let age = |written: u64, modified: u64| Age {
+            log: None,
+            written: Some(UnixMs(written)),
+            modified: Some(UnixMs(modified)),
+            is_to_the_ms: true,
+        };
+        // Within one tick of the kernel, which began at 1,000.
+        let (snapshot, base) = (age(1_002, 1_000), age(1_003, 1_000));
+        assert_eq!(base.moment(), UnixMs(1_003));
+        assert!(!snapshot.is_after_content(base.moment()));
+        assert!(base.is_after_content(snapshot.moment()));
+        // One that was written elsewhere, by a clock that is ahead.
+        assert_eq!(age(900_000, 1_000).moment(), UnixMs(1_010));
+    }
 }
