@@ -140,6 +140,19 @@ fn shutdown_saves_or_not_as_it_was_told() {
 }
 
 #[test]
+fn a_snapshot_in_the_background_is_given_up_for_a_reload() {
+    let (mut server, mut client) = saving_for_long(1000);
+    call_well(&mut client, &["SET", "later", "1"]);
+    assert_eq!(ask(&mut client, &["DEBUG", "RELOAD"]), "OK");
+    assert_eq!(ask(&mut client, &["DBSIZE"]), "Int(1001)");
+    assert_eq!(info_field(&mut client, "rdb_bgsave_in_progress"), "0");
+    assert_eq!(info_field(&mut client, "rdb_last_bgsave_status"), "ok");
+    server.kill();
+    server.restart().unwrap();
+    assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), "Int(1001)");
+}
+
+#[test]
 fn what_flushall_removed_does_not_come_back_where_there_are_save_points() {
     let alone: &[&[&str]] = &[&["FLUSHALL"]];
     let queued: &[&[&str]] = &[&["MULTI"], &["FLUSHALL"], &["EXEC"]];
@@ -181,6 +194,8 @@ fn saving_for_long(keys: usize) -> (Server, Client) {
             "2",
             "--threads-min",
             "2",
+            "--enable-debug-command",
+            "yes",
         ],
     )
     .unwrap();

@@ -289,16 +289,8 @@ pub fn save_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Opti
     })
 }
 
-/// As [`save_now`] for a batch that holds everything. What it has done so far may be in no stream yet, so that the file names no place in one.
-///
-/// # Errors
-/// If there is a snapshot already.
-pub fn save_held(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
-    let turn = engine.snapshots.claim(now)?;
-    Ok(save_in_turn(engine, batch, now, &turn, Says::Nothing))
-}
-
-/// As [`save_instead`] for a batch that holds everything; see [`save_held`].
+/// As [`save_instead`] for a batch that holds everything. What it has done so far may be in no stream yet, so that the file names no place in
+/// one.
 pub fn save_held_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
     let turn = engine.snapshots.claim_instead(now);
     save_in_turn(engine, batch, now, &turn, Says::Nothing)
