@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "config",
     "command",
     "script",
+    "lua",
     "keyspace",
     "store",
     "log",

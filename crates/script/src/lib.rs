@@ -36,6 +36,8 @@ pub mod shebang;
 mod source;
 mod structs;
 
+use lua as _;
+
 pub use engine::{Compiled, Engine, Failure, Loaded, Ran};
 pub use host::{Host, Pulse, Refusal};
 pub use shebang::{Header, ScriptFlags};
