@@ -30,6 +30,8 @@ pub struct Underway {
     pub until: Instant,
     /// Clients that have asked for it.
     waiters: Vec<Arc<Waiter>>,
+    /// Nobody can give it up any more.
+    is_certain: bool,
 }
 
 #[derive(Default)]
@@ -65,7 +67,7 @@ impl Departure {
         let mut state = self.state.lock();
         if state.underway.is_none() {
             state.number += 1;
-            state.underway = Some(Underway { wish, until, waiters: Vec::new() });
+            state.underway = Some(Underway { wish, until, waiters: Vec::new(), is_certain: false });
             self.wanted.notify_one();
         }
         state.number
@@ -90,13 +92,33 @@ impl Departure {
         self.underway().is_some_and(|(newest, ..)| newest == number)
     }
 
-    /// Gives up the one that is under way, if it is this, and gives who is to be told; None: there is none.
-    pub fn give_up(&self, number: Option<u64>) -> Option<Vec<Arc<Waiter>>> {
+    /// Does something for this one while nobody can give it up: who does so then finds it done. False: it is not under way, and nothing is done.
+    pub fn while_underway(&self, number: u64, work: impl FnOnce()) -> bool {
+        let state = self.state.lock();
+        let is_it = state.underway.is_some() && state.number == number;
+        if is_it {
+            work();
+        }
+        is_it
+    }
+
+    /// From here on nobody can give this one up. False: that has happened.
+    pub fn make_certain(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_it = state.number == number;
+        let underway = state.underway.as_mut().filter(|_| is_it);
+        underway.map(|underway| underway.is_certain = true).is_some()
+    }
+
+    /// Gives up the one that is under way, if it is this, undoes what was done for it, and gives who is to be told; None: there is none that can
+    /// be given up.
+    pub fn give_up(&self, number: Option<u64>, undo: impl FnOnce()) -> Option<Vec<Arc<Waiter>>> {
         let mut state = self.state.lock();
         if number.is_some_and(|number| number != state.number) {
             return None;
         }
-        let underway = state.underway.take()?;
+        let underway = state.underway.take_if(|underway| !underway.is_certain)?;
+        undo();
         self.changed.notify_all();
         Some(underway.waiters)
     }
@@ -118,6 +140,7 @@ impl Departure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn an_end_that_is_under_way_is_the_one_that_others_ask_for() {
@@ -126,9 +149,22 @@ mod tests {
         let first = departure.begin(wish, until);
         assert_eq!(departure.begin(Wish::default(), until), first);
         assert_eq!(departure.underway(), Some((first, wish, until)));
-        assert!(departure.give_up(Some(first)).is_some() && departure.give_up(Some(first)).is_none());
+        let give_up = |number| departure.give_up(Some(number), || {}).is_some();
+        assert!(give_up(first) && !give_up(first));
         let second = departure.begin(Wish::default(), until);
         assert!(!departure.is_underway(first) && departure.is_underway(second));
-        assert!(departure.give_up(Some(first)).is_none(), "it is another one that is under way");
+        assert!(!give_up(first), "it is another one that is under way");
+        assert!(departure.make_certain(second) && !departure.make_certain(first));
+        assert!(!give_up(second) && departure.is_underway(second));
+    }
+
+    #[test]
+    fn what_is_done_for_an_end_is_undone_when_it_is_given_up_and_not_done_afterwards() {
+        let (departure, is_paused) = (Departure::default(), AtomicBool::new(false));
+        let number = departure.begin(Wish::default(), Instant::now());
+        let set = |on: bool| is_paused.store(on, Ordering::Relaxed);
+        assert!(departure.while_underway(number, || set(true)) && is_paused.load(Ordering::Relaxed));
+        assert!(departure.give_up(None, || set(false)).is_some());
+        assert!(!departure.while_underway(number, || set(true)) && !is_paused.load(Ordering::Relaxed));
     }
 }

@@ -148,7 +148,7 @@ pub fn ask(server: &Server, wish: Wish) -> Option<u64> {
     } else if may_hand_over {
         log!(Notice, "Handing over to another member of the shard before shutting down.");
     } else {
-        pause(server);
+        pause(server, number);
         log!(Notice, "Waiting for replicas before shutting down.");
     }
     Some(number)
@@ -160,10 +160,11 @@ fn owes_checkpoint(server: &Server, wish: Wish) -> bool {
     !wish.force && server.engine.durability.owes_checkpoint() && !server.engine.keyspace.has_any_slow_holder()
 }
 
-/// Nobody writes any more.
-fn pause(server: &Server) {
+/// Nobody writes any more, until this end is given up, if it has not been.
+fn pause(server: &Server, number: u64) {
     let (now, for_ever) = (server.engine.clock.now(), UnixMs(i64::MAX as u64));
-    server.pause.begin(&server.engine, Purpose::End, Paused::Writes, now, for_ever);
+    let begin = || server.pause.begin(&server.engine, Purpose::End, Paused::Writes, now, for_ever);
+    server.departure.while_underway(number, begin);
 }
 
 /// Whether this is the master of a cluster's shard, and another could be.
@@ -267,7 +268,7 @@ pub fn depart(server: &Server, number: Option<u64>, wish: Wish) -> Option<Script
         let (_, wanted, until) = server.departure.underway().filter(|(newest, ..)| *newest == number)?;
         wish = wanted;
         if !may_hand_over(server) || !hand_over(server, number, until) {
-            pause(server);
+            pause(server, number);
             wait_for_replicas(server, number, until);
         }
         if !server.departure.is_underway(number) {
@@ -285,7 +286,7 @@ pub fn depart(server: &Server, number: Option<u64>, wish: Wish) -> Option<Script
         give_up(server, number);
         return None;
     }
-    is_on().then(|| scripting(wish))
+    number.is_none_or(|number| server.departure.make_certain(number)).then(|| scripting(wish))
 }
 
 /// Waits until all replicas have what was written, or the time is up, or the end is given up.
@@ -324,8 +325,8 @@ fn save_before_end(server: &Server, wish: Wish) -> bool {
 
 /// Gives up an end that waits for replicas, or that one if a number is given, and tells those who wait for it. False: there is none.
 fn give_up(server: &Server, number: Option<u64>) -> bool {
-    let Some(waiters) = server.departure.give_up(number) else { return false };
+    let undo = || server.pause.end(&server.engine, &server.net.clients, Purpose::End);
+    let Some(waiters) = server.departure.give_up(number, undo) else { return false };
     waiters.iter().for_each(|waiter| blocking::answer(server, waiter, ERRORS, Stamp(0)));
-    server.pause.end(&server.engine, &server.net.clients, Purpose::End);
     true
 }
