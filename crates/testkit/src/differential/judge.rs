@@ -92,7 +92,11 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         return judge_wording(subject, redis, oracles.last().unwrap_or(redis));
     }
     let Some(other) = oracles.iter().find(|answer| !are_alike(request, redis, answer)) else {
-        return if are_alike(request, subject, redis) { Verdict::Same } else { Verdict::Different };
+        return match are_alike(request, subject, redis) {
+            true => Verdict::Same,
+            false if rules::may_be_stale(request, redis) => Verdict::Parted,
+            false => Verdict::Different,
+        };
     };
     let right = match rules::right_side(request, redis, other) {
         Some(Side::Redis) => redis,
@@ -182,6 +186,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         }
         How::Right(..)
         | How::Parts(..)
+        | How::Stale(_)
         | How::ShorterNumbers
         | How::Wording
         | How::TiesAtZero
@@ -435,5 +440,18 @@ mod tests {
         let answers: Vec<Answer> = answers.iter().map(|text| Some(text.as_bytes().to_vec())).collect();
         assert_eq!(judge(&words(&["EXEC"]), &answers, &mut queue), Verdict::Same);
         assert!(!queue.is_open && queue.requests.is_empty());
+    }
+
+    #[test]
+    fn an_error_of_both_real_servers_that_may_come_from_before_gives_the_stream_up() {
+        let error = "-ERR One or more scores can't be converted into double\r\n";
+        let judge = |name: &str, replies: [&str; 3]| {
+            let answers = replies.map(|reply| Some(reply.as_bytes().to_vec()));
+            judge_one(&words(&[name, "k"]), &answers)
+        };
+        assert_eq!(judge("SORT", ["*0\r\n", error, error]), Verdict::Parted);
+        assert_eq!(judge("SORT", [error, error, error]), Verdict::Same);
+        assert_eq!(judge("SORT", [error, "*0\r\n", "*0\r\n"]), Verdict::Different);
+        assert_eq!(judge("LPOP", ["*0\r\n", error, error]), Verdict::Different);
     }
 }
