@@ -5,6 +5,8 @@
 //! 1. A file is closed only while nobody holds it, so that whoever counts who holds a segment's file is right with one that is closed.
 //! 2. A segment that is filled, or of which something is not synced, stays open: what is refused of what was written to it is told to who
 //!    has it open. So there may be more open for a moment; [`Shared::sync_pinned`] makes them fewer.
+//! 3. Who holds many files at once takes none beyond the share ([`Shared::place_within_share`]); who needs one to go on opens it in any case,
+//!    and what is too much is closed again ([`Shared::keep_to_share`]).
 
 use crate::number::SegmentNo;
 use crate::segment::{Segment, State};
@@ -46,9 +48,20 @@ impl Handles {
 }
 
 impl Shared {
-    /// Closes files until one more may be open.
-    pub(crate) fn make_room_for_handle(&self) {
-        self.close_down_to(self.handles.most.load(Relaxed).max(1) - 1);
+    /// Closes files until one more may be open. False: too many are held, and there would be more than may be.
+    pub(crate) fn make_room_for_handle(&self) -> bool {
+        let others = self.handles.most.load(Relaxed).max(1) - 1;
+        self.close_down_to(others);
+        self.handles.open.lock().len() <= others
+    }
+
+    /// Closes what was held when there were too many, and is not any more.
+    pub(crate) fn keep_to_share(&self) {
+        let most = self.handles.most.load(Relaxed).max(1);
+        if self.handles.open.lock().len() > most {
+            self.close_down_to(most);
+        }
+        self.sync_pinned();
     }
 
     /// Closes some although they may be open, for whoever finds no descriptor left. False: there are none that can be.

@@ -229,7 +229,7 @@ impl Shared {
                 self.segments.grow(no);
                 inventory.unnamed.push(no);
                 let path = no.path(&self.dir);
-                if let Err(error) = self.fs.open(&path, Mode::Truncate) {
+                if let Err(error) = self.open_file(&path, Mode::Truncate) {
                     inventory.remove(self, no);
                     return Err(named("making", &path, &error));
                 }

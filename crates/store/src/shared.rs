@@ -14,7 +14,7 @@ use crate::segment::{Segment, Segments};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sys::file::{AlignedBytes, File, Fs, Lock, Mode, is_out_of_descriptors};
@@ -104,18 +104,22 @@ impl Shared {
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
-        let opened = match self.fs.open(&path, Mode::Direct) {
-            // Others have taken what was reckoned with.
-            Err(error) if is_out_of_descriptors(&error) && self.give_handles_back() => {
-                self.fs.open(&path, Mode::Direct)?
-            }
-            opened => opened?,
-        };
+        let opened = self.open_file(&path, Mode::Direct)?;
         segment.was_used.store(true, Ordering::Relaxed);
         let opened = Arc::clone(file.insert(Arc::new(opened)));
         drop(file);
         self.handles.note_opened(no);
         Ok(opened)
+    }
+
+    /// Opens a file, and closes others for that if there is no descriptor left: somebody else has taken what was reckoned with.
+    pub fn open_file(&self, path: &Path, mode: Mode) -> io::Result<File> {
+        match self.fs.open(path, mode) {
+            Err(error) if is_out_of_descriptors(&error) && self.give_handles_back() => {
+                self.fs.open(path, mode)
+            }
+            opened => opened,
+        }
     }
 
     /// Makes durable what was written to a segment, if anything was; one of which that fails is lost.
@@ -145,6 +149,13 @@ impl Shared {
         }
         let file = self.file_of(no).map_err(|error| ReadError::disk(&no.path(&self.dir), offset)(error))?;
         Ok((file, offset))
+    }
+
+    /// Where a page lies, unless more files would be open for that than may be; None as well where it has no place.
+    pub fn place_within_share(&self, page: PageNo) -> Option<(Arc<File>, u64)> {
+        let segment = self.segments.get(self.geometry.segment_of(page))?;
+        let is_open = segment.opened().is_some();
+        (is_open || self.make_room_for_handle()).then(|| self.place_of(page).ok()).flatten()
     }
 
     /// Reads pages, into a buffer that must be as long. Of pages beyond the file's end, what was in the buffer stays.

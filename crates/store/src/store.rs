@@ -199,6 +199,16 @@ impl Store {
         self.shared.place_of(page)
     }
 
+    /// The same for who holds many at once, and can do without: None if more files would be open than may be, or where there is none.
+    pub fn place_within_share(&self, page: PageNo) -> Option<(Arc<File>, u64)> {
+        self.shared.place_within_share(page)
+    }
+
+    /// Closes files that were held when more were open than may be, if they are not any more. Called now and then.
+    pub fn keep_to_share(&self) {
+        self.shared.keep_to_share();
+    }
+
     /// Reads the record of a key, with as many reads as that takes; None if it is not in this page.
     ///
     /// # Errors

@@ -602,6 +602,15 @@ fn few_files_are_open_however_many_segments_there_are() {
     assert!(Arc::ptr_eq(&again, &held[0]));
     assert!(open_files(&dir) <= bound + held.len());
     drop((again, held));
+    // What was held beyond is closed, and who could hold many takes no more than may be open.
+    store.keep_to_share();
+    let wanted: Vec<_> = pages.iter().filter_map(|pages| store.place_within_share(pages[0])).collect();
+    assert!(!wanted.is_empty() && wanted.len() <= MOST && open_files(&dir) <= bound);
+    let held: Vec<_> = pages[..2 * MOST].iter().map(|pages| store.place_of(pages[0]).unwrap().0).collect();
+    assert!(open_files(&dir) > bound);
+    drop((wanted, held));
+    store.keep_to_share();
+    assert!(open_files(&dir) <= bound, "{} files are open", open_files(&dir));
     store.set_handles(1);
     assert!(pages.iter().all(|pages| read(pages, 0)));
     assert!(open_files(&dir) <= 3);

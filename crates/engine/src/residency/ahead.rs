@@ -44,9 +44,8 @@ impl<'s> ReadAhead<'s> {
         // A segment is not used for anything else while its file is held.
         let mut files = Vec::with_capacity(self.wanted.len());
         for at in self.wanted.keys() {
-            let Some(Ok((file, offset))) = PageNo::new(*at).map(|page| self.store.place_of(page)) else {
-                continue;
-            };
+            let place = PageNo::new(*at).and_then(|page| self.store.place_within_share(page));
+            let Some((file, offset)) = place else { continue };
             let buffer = self.reads.buffer(1);
             self.reads.start(&file, offset, buffer, u64::from(*at));
             files.push(file);

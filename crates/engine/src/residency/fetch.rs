@@ -198,8 +198,8 @@ impl Fetches {
         if let Some(awaited) = pages.get_mut(&at) {
             return note(awaited);
         }
-        // Whoever finds out why the page has no place is the command.
-        let Ok((file, offset)) = store.place_of(page) else { return };
+        // Whoever finds out why the page has no place, or reads it with one file at a time, is the command.
+        let Some((file, offset)) = store.place_within_share(page) else { return };
         let mut reads = self.reads.borrow_mut();
         let buffer = reads.buffer(1);
         reads.start(&file, offset, buffer, u64::from(at));

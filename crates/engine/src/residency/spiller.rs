@@ -118,6 +118,7 @@ impl<'s> Spiller<'s> {
         while !self.engine.is_ending() {
             self.engine.residency.wait_for_bell(self.nap());
             self.recount_if_due();
+            self.store.keep_to_share();
             let sent = if self.engine.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
             let result = made_room.and_then(|()| cleaner::clean_if_due(self.engine, self.store));
