@@ -965,6 +965,21 @@ fn times_of_fields_are_not_sent_to_who_does_not_know_them() {
     call(&mut client, &["DEL", "h"]);
     call(&mut client, &["SET", "a", "1"]);
     agree(&master, &replica);
+    let ended = || master.output().matches("which a replica of Redis 7.2 cannot know").count();
+    let before = ended();
+    // While nobody is there to be sent it, and who comes again would go on from the backlog.
+    let lines = ["CLIENT KILL TYPE replica", "HSET h f 1", "HPEXPIRE h 1000000 FIELDS 1 f"];
+    let words = |line: &str| line.split(" ").map(str::to_owned).collect::<Vec<_>>();
+    client.pipeline(&lines.map(words)).unwrap();
+    wait_until("the next link ends, too", || ended() > before);
+    let Value::Bulk(payload) = call(&mut client, &["DUMP", "h"]) else { panic!("a value is there") };
+    call(&mut client, &["DEL", "h"]);
+    agree(&master, &replica);
+    let before = ended();
+    client.call(&[b"RESTORE".as_slice(), b"h", b"0", &payload]).unwrap();
+    wait_until("no payload has them", || ended() > before);
+    call(&mut client, &["DEL", "h"]);
+    agree(&master, &replica);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::execute::key_positions;
 use crate::generic::dump::exact_payload;
 use crate::key_use::KeyFlags;
-use crate::pieces::{Pieces, Progress, Words, is_large};
+use crate::pieces::{Pieces, Progress, Words, has_field_times, is_large};
 use crate::row::{Handler, Keys, Outcome, Row};
 use keyspace::{Edit, Effects, Key, Object, Removal, ValueRef};
 use value::number::{IntBuffer, format_i64};
@@ -184,8 +184,15 @@ fn add_image(
     options: &[&[u8]],
 ) {
     let now = args.now;
-    if let Some(object) = object.filter(|object| is_large(*object, args.settings.piece_bytes())) {
-        return add_pieces(effects, key, args, object);
+    if let Some(object) = object {
+        let pieces = Pieces::new(key.bytes, object, args.settings.piece_bytes());
+        if is_large(object, args.settings.piece_bytes()) {
+            return add_pieces(effects, key, args, pieces);
+        }
+        // No payload says times of fields to a replica that does not know them, and what does is told by its name.
+        if has_field_times(object) {
+            return add_pieces(effects, key, args, pieces.by_elements());
+        }
     }
     let Some(object) = object else {
         effects.add(key.db, now, [&b"DEL"[..], key.bytes].into_iter());
@@ -197,11 +204,10 @@ fn add_image(
     effects.add(key.db, now, words.into_iter());
 }
 
-/// A large value: one word of it would have to be had as a whole by whoever reads the log.
+/// One word of a large value would have to be had as a whole by whoever reads the log.
 #[cold]
-fn add_pieces(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Object<'_>) {
-    let pieces =
-        Pieces::new(key.bytes, object, args.settings.piece_bytes()).for_readers(args.settings.image_reads());
+fn add_pieces(effects: &Effects, key: &Key<'_>, args: &Args<'_>, pieces: Pieces<'_>) {
+    let pieces = pieces.for_readers(args.settings.image_reads());
     let (mut progress, mut words) = (Progress::Nothing, Words::default());
     while progress != Progress::Everything {
         progress =

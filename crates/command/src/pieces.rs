@@ -104,6 +104,11 @@ pub fn is_large(object: Object<'_>, bytes_max: usize) -> bool {
     is_said_in_pieces(object.value(), bytes_max)
 }
 
+/// Whether it is a hash some of whose fields have times to live.
+pub(crate) fn has_field_times(object: Object<'_>) -> bool {
+    matches!(object.value(), ValueRef::Collection(CollectionRef::Hash(hash)) if hash.next_expiry().is_some())
+}
+
 fn is_said_in_pieces(value: ValueRef<'_>, bytes_max: usize) -> bool {
     // What is compact is kept small by the thresholds, and its order is known to its bytes only.
     !is_compact(value) && takes_more(value, bytes_max) && is_addable(value)
@@ -207,6 +212,8 @@ pub struct Pieces<'a> {
     expires_at: Option<UnixMs>,
     bytes_max: usize,
     reads: Reads,
+    /// However small it is, it is said element by element.
+    by_elements: bool,
 }
 
 impl<'a> Pieces<'a> {
@@ -222,7 +229,7 @@ impl<'a> Pieces<'a> {
         expires_at: Option<UnixMs>,
         bytes_max: usize,
     ) -> Pieces<'a> {
-        Pieces { key, value, expires_at, bytes_max, reads: Reads::Redis72 }
+        Pieces { key, value, expires_at, bytes_max, reads: Reads::Redis72, by_elements: false }
     }
 
     /// Says it in a form that these readers know.
@@ -230,11 +237,16 @@ impl<'a> Pieces<'a> {
         Pieces { reads, ..self }
     }
 
+    /// Says a collection element by element, however small it is.
+    pub fn by_elements(self) -> Pieces<'a> {
+        Pieces { by_elements: true, ..self }
+    }
+
     /// Says the next request, or the next few; gives how far that goes.
     pub fn say_next(&self, progress: Progress, words: &mut Words, say: Say<'_>) -> Progress {
         match (progress, self.value) {
             (Progress::Elements | Progress::Everything, _) => self.say_expiry(words, say),
-            (Progress::Nothing, _) if !is_said_in_pieces(self.value, self.bytes_max) => {
+            (Progress::Nothing, _) if !self.by_elements && !is_said_in_pieces(self.value, self.bytes_max) => {
                 self.say_whole(words, say)
             }
             (_, ValueRef::Bytes(bytes)) => self.say_string(bytes, progress, words, say),

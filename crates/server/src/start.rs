@@ -154,6 +154,8 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     joining::keep_identity(&server.engine.config)?;
     // Clients are told meanwhile that the data is being loaded.
     server.engine.set_attention(Attention::LOADING, true);
+    // A replica tells its master at once which port it has.
+    listeners.open(&server.net.doors)?;
     let loading = load(&server, &listeners, workers)?;
     let status = run_behind(front, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
@@ -303,11 +305,11 @@ type Alive = Sender<std::convert::Infallible>;
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     encryption::begin(&server.net.tls, &server.engine.config)?;
     acl::load_at_start(&server.acl, &server.engine.config)?;
+    listeners.open(&server.net.doors)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
 fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    listeners.open(&server.net.doors)?;
     let (inboxes, arrivals) = Inboxes::new(workers);
     let (alive, all_gone): (Alive, _) = channel(1);
     let mut threads = Vec::new();

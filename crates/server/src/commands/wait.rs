@@ -129,8 +129,10 @@ impl Needs {
     }
 
     fn standing(&self, server: &Server) -> Standing {
+        // What was written to a log that has just begun is worth nothing before its first checkpoint.
+        let has_it = |log: &::log::Log| log.durable() >= self.end && !log.lacks_checkpoint();
         Standing {
-            local: server.engine.durability.kept_log().is_some_and(|log| log.durable() >= self.end),
+            local: server.engine.durability.kept_log().is_some_and(|log| has_it(log)),
             replicas: server.feeding.count_with(self.offset, self.shape == Shape::Both),
         }
     }

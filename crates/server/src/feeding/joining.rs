@@ -3,9 +3,9 @@
 use super::behind::{catch_up, read_some};
 use super::copying;
 use crate::followed::Phase;
+use crate::replicas::State;
 use crate::replicas::journal::ToBacklog;
 use crate::replicas::replica::{Given, Replica};
-use crate::replicas::{State, refuse_foreign, refuse_newer};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
@@ -74,7 +74,7 @@ pub fn join(
     replica.client.set_trait(Traits::REPLICA, true);
     state.replicas.push(replica.clone());
     state.left = None;
-    feeding.look_for_foreign(&state);
+    feeding.note_followers(&state);
     if let Some(from) = from {
         feeding.continued.add(1);
         let line = match replica.said.knows_psync2 {
@@ -245,7 +245,7 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
         Given::OfOutbox => {}
         Given::Nothing => return Err(io::Error::other("nothing more is for it in this stream")),
         Given::Backlog(from) => {
-            let mut state = feeding.state.lock();
+            let state = feeding.state.lock();
             let Some(bytes) = read_some(&state.backlog, from) else {
                 drop(state);
                 return fall_behind(server, replica, from);
@@ -254,11 +254,9 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
                 replica.sleep();
                 return Ok(());
             }
-            let end = from + bytes.len() as u64;
-            refuse_foreign(&state, replica, end)?;
-            refuse_newer(&mut state, replica, from, &bytes)?;
-            replica.set_position(end);
             drop(state);
+            feeding.look_at(replica, &bytes, from)?;
+            replica.set_position(from + bytes.len() as u64);
             *out = bytes;
         }
     }

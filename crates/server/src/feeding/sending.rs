@@ -166,10 +166,9 @@ impl Sending<'_> {
                 thread::sleep(LOOK_AGAIN);
                 continue;
             }
-            server.feeding.refuse_foreign(replica, reading.offset())?;
             let mut filtered = Vec::new();
             filter.take(&bytes, &mut filtered)?;
-            server.feeding.refuse_newer(replica, sent, &filtered)?;
+            server.feeding.look_at(replica, &filtered, sent)?;
             sent += filtered.len() as u64;
             replica.send(filtered, patience)?;
             replica.set_position(reading.offset());

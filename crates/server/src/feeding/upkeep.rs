@@ -141,6 +141,8 @@ fn end_stream(server: &Server, now: UnixMs) {
             log.set_streamed(false);
             log.keep_stream_from(None);
         }
+        // Under another name those that came again would give up nothing for a copy (`min-sync-replicas`), and without them nothing is written.
+        None if server.feeding.synced.is_wanted() => {}
         None => end_stream_without_log(server, now),
     }
 }

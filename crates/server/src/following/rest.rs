@@ -146,7 +146,8 @@ pub fn done(server: &Server) -> (u64, Option<u64>) {
             let durable = log.stream().offset;
             // What a crash could take back is not done.
             let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
-            (done, (!log.rests()).then_some(durable))
+            // What was written to a log that has just begun is worth nothing before its first checkpoint.
+            (done, (!log.rests() && !log.lacks_checkpoint()).then_some(durable))
         }
     }
 }

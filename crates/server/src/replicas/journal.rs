@@ -18,17 +18,13 @@ pub struct ToBacklog(pub Arc<Feeding>);
 
 impl ToBacklog {
     fn take(&self, span: Span, parts: &[&[u8]]) -> Stamp {
-        let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
         durability::note_gathered(parts.iter().map(|part| part.len()).sum());
         let state = &mut *self.0.state.lock();
         debug_assert_eq!(state.taken_over_at, None, "the log is the journal");
         if let Some(backlog) = state.backlog.as_mut().filter(|_| !state.is_following) {
             let span = LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
             state.dresser.show(span, parts, |bytes| backlog.append(bytes));
-            let before = std::mem::replace(&mut state.journal_end, backlog.end());
-            if has_foreign {
-                state.note_foreign(before, state.journal_end);
-            }
+            state.journal_end = backlog.end();
             state.trim();
         }
         Stamp(state.journal_end)
@@ -45,17 +41,12 @@ impl Journal for ToBacklog {
     }
 
     fn append_unit(&self, unit: Unit<'_>, _: Vec<Vec<u8>>) -> Stamp {
-        let has_foreign = self.0.has_foreign(unit.stream);
         durability::note_gathered(unit.stream.len());
         let state = &mut *self.0.state.lock();
-        let before = state.journal_end;
         state.append(unit.stream);
         state.journal_end += unit.stream.len() as u64;
         if !unit.stream.is_empty() {
             state.unit_end = Some((state.journal_end, unit.last.0));
-        }
-        if has_foreign {
-            state.note_foreign(before, state.journal_end);
         }
         state.trim();
         Stamp(state.journal_end)

@@ -5,13 +5,14 @@
 
 pub mod copies;
 pub mod elder;
-mod foreign;
+pub mod foreign;
 pub mod journal;
 pub mod replica;
 pub mod standing;
 pub mod synced;
 
 use ::log::{Dresser, ReplicationId};
+use elder::Unknown;
 use parking_lot::Mutex;
 use replica::Replica;
 use replication::feed::{Backlog, Ranges};
@@ -44,8 +45,6 @@ pub struct Feeding {
     pub rewinds: Counter,
     /// Bytes that replicas were sent.
     pub sent_bytes: Counter,
-    /// Whether the stream is looked at for what a Redis does not know.
-    looks_for_foreign: AtomicBool,
     /// Whether anybody follows.
     is_followed: AtomicBool,
 }
@@ -110,9 +109,7 @@ pub struct State {
     pub asked_end: u64,
     /// How long the backlog may become for those that are behind.
     pub held_bytes_max: u64,
-    /// Where there is something that a Redis does not know.
-    pub foreign_from: u64,
-    /// The end of that.
+    /// The end of the last that was met and that a Redis, or an elder one, does not know: who comes again for that gets a copy.
     pub foreign_until: u64,
 }
 
@@ -121,7 +118,7 @@ impl State {
     fn break_off(&mut self, at: u64) {
         (self.asked_at, self.asked_end) = (0, 0);
         self.generation += 1;
-        (self.foreign_from, self.foreign_until) = (0, 0);
+        self.foreign_until = 0;
         if let Some(backlog) = &mut self.backlog {
             backlog.restart(at);
         }
@@ -136,17 +133,6 @@ impl State {
     pub fn append(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
         backlog.append(bytes);
-    }
-
-    /// Notes that there is something between these offsets that a Redis does not know. All between the first and the last of such places that
-    /// a replica may still read counts as if it were.
-    fn note_foreign(&mut self, from: u64, until: u64) {
-        let is_read =
-            self.replicas.iter().any(|replica| replica.position().is_some_and(|at| at < self.foreign_until));
-        if !is_read {
-            self.foreign_from = from;
-        }
-        self.foreign_until = until;
     }
 
     /// Whether somebody is still to read what is in no segment.
@@ -173,21 +159,13 @@ impl State {
 impl Feeding {
     /// Takes what is durable of the stream, from an offset on.
     pub fn streamed(&self, from: u64, bytes: &[u8]) {
-        let has_foreign = self.has_foreign(bytes);
         let mut state = self.state.lock();
         if state.backlog.as_ref().is_none_or(|backlog| backlog.end() != from) {
             state.break_off(from);
         }
         state.append(bytes);
-        if has_foreign {
-            state.note_foreign(from, from + bytes.len() as u64);
-        }
         state.trim();
         state.wake();
-    }
-
-    fn has_foreign(&self, bytes: &[u8]) -> bool {
-        self.looks_for_foreign.load(Ordering::Relaxed) && foreign::is_in(&[bytes])
     }
 
     /// Whether the stream without a log has all that is written, so that its offset says what is here.
@@ -245,53 +223,34 @@ impl Feeding {
     }
 }
 
-/// What a Redis does not know is not sent to one.
-///
-/// # Errors
-/// There is something of that before this offset.
-pub fn refuse_foreign(state: &State, replica: &Replica, end: u64) -> io::Result<()> {
-    let from = replica.position().unwrap_or_default();
-    match !replica.said.is_tarn && from < state.foreign_until && state.foreign_from < end {
-        true => Err(io::Error::other(
-            "fields of a hash got a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
-        )),
-        false => Ok(()),
-    }
-}
-
-/// The same of what a replica of Redis before 7.0 does not know (`repl-rdb-version 9`): looks at what it is to be sent next.
-///
-/// # Errors
-/// There is something of that in these bytes, which begin at this offset. Whoever comes again for them gets a full copy.
-pub fn refuse_newer(state: &mut State, replica: &Replica, from: u64, bytes: &[u8]) -> io::Result<()> {
-    let Some(elder) = &replica.elder else { return Ok(()) };
-    elder.lock().take(from, bytes).map_err(|unknown| {
-        state.note_foreign(unknown.from, from + bytes.len() as u64);
-        unknown.into_error()
-    })
-}
-
 impl Feeding {
-    /// The same as [`refuse_newer`].
+    /// Looks at what a replica is to be sent next of the stream: a Redis before 7.4 knows no times of hashes' fields, one before 7.0 less
+    /// (`repl-rdb-version 9`).
     ///
     /// # Errors
-    /// As there.
-    pub fn refuse_newer(&self, replica: &Replica, from: u64, bytes: &[u8]) -> io::Result<()> {
-        refuse_newer(&mut self.state.lock(), replica, from, bytes)
+    /// There is something of that in these bytes, which begin at this offset. Whoever comes again for them gets a full copy.
+    pub fn look_at(&self, replica: &Replica, bytes: &[u8], from: u64) -> io::Result<()> {
+        let end = from + bytes.len() as u64;
+        let mut found = None;
+        if let Some(foreign) = &replica.foreign
+            && foreign.lock().is_in(from, bytes)
+        {
+            found = Some(io::Error::other(
+                "fields of a hash got a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
+            ));
+        }
+        if let Some(elder) = &replica.elder {
+            let unknown = elder.lock().take(from, bytes).err();
+            found = found.or(unknown.map(Unknown::into_error));
+        }
+        let Some(error) = found else { return Ok(()) };
+        let mut state = self.state.lock();
+        state.foreign_until = state.foreign_until.max(end);
+        Err(error)
     }
 
-    /// The same as [`refuse_foreign`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn refuse_foreign(&self, replica: &Replica, end: u64) -> io::Result<()> {
-        refuse_foreign(&self.state.lock(), replica, end)
-    }
-
-    /// Notes whether the stream has to be looked at for what a Redis does not know.
-    pub fn look_for_foreign(&self, state: &State) {
-        let any = state.replicas.iter().any(|replica| !replica.said.is_tarn);
-        self.looks_for_foreign.store(any, Ordering::Relaxed);
+    /// Notes whether anybody follows.
+    pub fn note_followers(&self, state: &State) {
         self.is_followed.store(!state.replicas.is_empty(), Ordering::Relaxed);
     }
 
@@ -315,7 +274,7 @@ impl Feeding {
         let had = replica.acknowledged().min(replica.position().unwrap_or(u64::MAX));
         let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
         state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
-        self.look_for_foreign(&state);
+        self.note_followers(&state);
         // What was kept for it alone.
         state.trim();
         drop(state);
@@ -324,19 +283,6 @@ impl Feeding {
 }
 
 impl Feeding {
-    /// Looks at what comes from segments, which nobody has looked at in this process.
-    ///
-    /// # Errors
-    /// It is nothing for this replica.
-    pub fn look_at(&self, replica: &Replica, bytes: &[u8], from: u64) -> io::Result<()> {
-        let end = from + bytes.len() as u64;
-        if !replica.said.is_tarn && foreign::is_in(&[bytes]) {
-            self.state.lock().note_foreign(from, end);
-        }
-        self.refuse_foreign(replica, end)?;
-        self.refuse_newer(replica, from, bytes)
-    }
-
     /// Whether the backlog goes back to an offset.
     pub fn has_in_backlog(&self, offset: u64) -> bool {
         self.state.lock().backlog.as_ref().is_some_and(|backlog| backlog.holds(offset))

@@ -4,6 +4,7 @@
 //! it is can be looked at by anybody.
 
 use super::elder::Elder;
+use super::foreign::Foreign;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -83,6 +84,8 @@ pub struct Replica {
     pub form: Form,
     /// It may be a Redis from before 7.0: what it is sent is looked at.
     pub elder: Option<Mutex<Elder>>,
+    /// It may be a Redis from before 7.4, and is looked at for that.
+    pub foreign: Option<Mutex<Foreign>>,
     stage: AtomicU8,
     /// Of the first byte of the stream that it has not been given.
     position: AtomicU64,
@@ -132,6 +135,7 @@ impl Replica {
         Replica {
             client,
             elder: said.may_be_elder.then(Mutex::default),
+            foreign: (!said.is_tarn).then(Mutex::default),
             said,
             form,
             stage: AtomicU8::new(Stage::Waits as u8),
