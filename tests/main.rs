@@ -42,6 +42,7 @@ mod operators;
 mod porcupine;
 mod printed;
 mod recovered;
+mod relayed;
 mod renamed;
 mod replconf;
 mod replicas;

@@ -4,25 +4,37 @@
 //! then, and the copy says with which stamp ([`Stamps`]). So it is of no one moment: whoever loads it needs what was written since it
 //! began, less what its slots hold already.
 //!
+//! Where one thread alone writes, as that does which follows a master, a copy can be of one moment ([`OneMoment`]): the thread has each slot copied
+//! before it changes it, out of turn.
+//!
 //! In the capacity edition a slot's copy is what is in memory, and the words of what is not: those are read afterwards, in the order in which
 //! they lie on disk ([`keyspace::Gathered`]), with no slot locked.
 //!
 //! What a piece holds may not be durable yet when it is handed on: whoever takes it knows whether that matters.
 //!
 //! Invariants:
-//! 1. A slot's copy holds what was written to it up to its stamp, and nothing later.
+//! 1. A slot's copy holds what was written to it up to its stamp, and nothing later; of one moment, what was written up to that.
 //! 2. Memory for a copy is a piece, what the slot with most short values has of them, what is written to long values while they are
-//!    copied ([`crate::frozen`]), eight bytes for each slot of the databases that are in use, and what words may
+//!    copied ([`crate::frozen`]), what is copied out of turn beside a long value ([`ASIDE_BYTES_MAX`]), eight bytes for each slot of the databases that are in use, and what words may
 //!    take ([`words_bytes`], which is looked at after each slot).
 //! 3. The store keeps for copies as much as it holds at most, or [`KEPT_BYTES_ALWAYS`].
+
+mod one_moment;
+
+pub use one_moment::OneMoment;
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
 use crate::leisure::Leisure;
+use crate::scripts::Libraries;
 use crate::snapshot;
 use keyspace::{DbIndex, Gathered, Object, SLOTS, Slot, Stamp, Tour, ValueRef};
+use one_moment::Place;
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::mem;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -53,6 +65,10 @@ const WORDS_SHARE: u64 = 32;
 /// How long it waits where as many go over the slots as may.
 const HELD_UP: Duration = Duration::from_millis(20);
 
+/// What is copied out of turn while a long value is written, at most, but for a slot; and how many long values wait.
+const ASIDE_BYTES_MAX: usize = 16 << 20;
+const LONG_MAX: usize = 64;
+
 /// What whoever gets a copy can read, and wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -73,6 +89,8 @@ pub struct Beginning {
     pub at: Stamp,
     /// The constant number of each database, in the order of the numbers by which commands know them.
     pub numbers: Vec<u32>,
+    /// What keeps it of that moment; None: it is of no one moment.
+    pub one_moment: Option<Arc<OneMoment>>,
 }
 
 /// What a copy says of itself.
@@ -113,7 +131,13 @@ impl Stamps {
 pub fn begin(engine: &Engine, mark: impl FnOnce() -> Stamp) -> Beginning {
     // An exchange of databases is appended before whoever makes it lets others in: none is half done in a batch.
     let _batch = engine.keyspace.enter(engine.copying_guest());
-    Beginning { at: mark(), numbers: engine.keyspace.numbers() }
+    Beginning { at: mark(), numbers: engine.keyspace.numbers(), one_moment: None }
+}
+
+/// Begins one of this moment, in which nobody writes, until who does so from now on knows of it.
+pub fn begin_of_one_moment(engine: &Engine, mark: impl FnOnce() -> Stamp) -> Beginning {
+    let one_moment = Some(Arc::new(OneMoment::begin(engine)));
+    Beginning { one_moment, ..begin(engine, mark) }
 }
 
 /// Copies everything. `hand_on` takes the pieces.
@@ -127,36 +151,43 @@ pub fn write(
     facts: &Facts<'_>,
     hand_on: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
 ) -> io::Result<Stamps> {
-    let tour = begin_tour(engine)?;
+    let one_moment = beginning.one_moment.as_deref();
+    // Where what is behind it is not told from it by keys, it is nobody's concern which of two is copied first.
+    let tour = if one_moment.is_none() { Some(begin_tour(engine)?) } else { None };
     let mut writer = FileWriter::for_readers(wanted.reads);
     facts.first.iter().for_each(|(name, value)| writer.aux(name, value));
     if wanted.functions {
-        refuse_functions(engine, wanted.reads)?;
-        for library in engine.scripts.libraries().by_name.values() {
+        let libraries = one_moment.map_or_else(|| engine.scripts.libraries(), |one| one.libraries.clone());
+        refuse_functions(&libraries, wanted.reads)?;
+        for library in libraries.by_name.values() {
             writer.add_function_library(&library.code);
         }
     }
-    let (began, copying) = (Instant::now(), Duration::ZERO);
-    let leisure = Leisure::new();
+    let began = Instant::now();
     let mut copy = Copy {
         engine,
         wanted,
-        writer,
+        out: Out { writer, numbers: &beginning.numbers, last: None, begun: BTreeSet::new() },
         hand_on,
         step_began: began,
-        copying,
-        leisure,
+        copying: Duration::ZERO,
+        leisure: Leisure::new(),
         began,
         looked_at: began,
         keys: 0,
+        one_moment,
+        long: VecDeque::new(),
+        is_aside: false,
+        cold_ahead: BTreeMap::new(),
     };
     let mut stamps = Stamps { of_databases: Vec::new(), numbers: beginning.numbers.clone() };
     for number in 0..engine.keyspace.databases() {
-        let copied = if wanted.keys { copy.database(number, beginning, &tour)? } else { None };
+        let copied = if wanted.keys { copy.database(number, tour.as_ref())? } else { None };
         stamps.of_databases.push(copied);
     }
     drop(tour);
-    let Copy { mut writer, hand_on, .. } = copy;
+    copy.end_out_of_turn()?;
+    let Copy { out: Out { mut writer, .. }, hand_on, .. } = copy;
     if let Some(offset) = (facts.whole_from)().filter(|_| wanted.knows_field_times) {
         writer.aux(WHOLE_FACT, &offset.to_string());
     }
@@ -164,8 +195,8 @@ pub fn write(
     Ok(stamps)
 }
 
-fn refuse_functions(engine: &Engine, reads: Reads) -> io::Result<()> {
-    match reads == Reads::Redis50 && !engine.scripts.libraries().by_name.is_empty() {
+fn refuse_functions(libraries: &Libraries, reads: Reads) -> io::Result<()> {
+    match reads == Reads::Redis50 && !libraries.by_name.is_empty() {
         true => Err(io::Error::other(
             "there are libraries of functions (FUNCTION), which a replica before Redis 7.0 cannot know (repl-rdb-version)",
         )),
@@ -201,7 +232,7 @@ pub(crate) fn fail_if_ending(engine: &Engine) -> io::Result<()> {
 struct Copy<'c> {
     engine: &'c Engine,
     wanted: Wanted,
-    writer: FileWriter,
+    out: Out<'c>,
     hand_on: &'c mut dyn FnMut(Vec<u8>) -> io::Result<()>,
     step_began: Instant,
     /// How much of the step went into copying.
@@ -210,49 +241,91 @@ struct Copy<'c> {
     began: Instant,
     looked_at: Instant,
     keys: u64,
+    /// What keeps it of one moment, if it is.
+    one_moment: Option<&'c OneMoment>,
+    /// Long values that are to be written yet, with their databases.
+    long: VecDeque<(u32, FrozenKey)>,
+    /// Whether one is being written, so that what is copied meanwhile is a part that comes behind it.
+    is_aside: bool,
+    /// What was gathered of each database out of turn.
+    cold_ahead: BTreeMap<u32, Gathered<'c>>,
 }
 
-impl Copy<'_> {
+/// Where it goes.
+struct Out<'c> {
+    writer: FileWriter,
+    /// The constant number of each database.
+    numbers: &'c [u32],
+    /// The database of the last key.
+    last: Option<u32>,
+    /// Databases that have had keys.
+    begun: BTreeSet<u32>,
+}
+
+impl Out<'_> {
+    /// Names a database, by its constant number, in front of a key, unless the last one was of the same.
+    fn name(&mut self, engine: &Engine, number: u32) {
+        if self.last.replace(number) == Some(number) {
+            return;
+        }
+        let name = self.numbers.iter().position(|own| *own == number);
+        let Some(name) = name.and_then(|name| u32::try_from(name).ok()) else { return };
+        let db = DbIndex(name);
+        match self.begun.insert(number) {
+            true => self.writer.database(name, engine.keyspace.len(db), engine.keyspace.expiring(db)),
+            // Told once more how many keys there are, a Redis might make its table smaller.
+            false => self.writer.select(name),
+        }
+    }
+}
+
+impl<'c> Copy<'c> {
     /// Copies a database, by its constant number. None: it was never used.
-    fn database(
-        &mut self,
-        number: u32,
-        beginning: &Beginning,
-        tour: &Tour<'_>,
-    ) -> io::Result<Option<Box<[Stamp]>>> {
-        if tour.passes_unused(number) {
+    fn database(&mut self, number: u32, tour: Option<&Tour<'_>>) -> io::Result<Option<Box<[Stamp]>>> {
+        if tour.is_some_and(|tour| tour.passes_unused(number))
+            || self.one_moment.is_some_and(|one| !one.has(number))
+        {
             return Ok(None);
         }
-        let name = beginning.numbers.iter().position(|own| *own == number);
-        let mut heading = Heading(u32::try_from(name.unwrap_or_default()).ok());
         let mut stamps = vec![Stamp(0); SLOTS].into_boxed_slice();
-        let mut cold = self.engine.keyspace.gather(number, words_bytes(self.engine));
+        let mut cold = self.gather(number);
         for slot in (0..SLOTS as u16).map(Slot) {
-            tour.enter(number, slot);
-            let (stamp, long) = self.slot((number, slot), &mut heading, cold.as_mut())?;
-            stamps[usize::from(slot.0)] = stamp;
-            tour.leave(number, slot);
-            self.long_values(long)?;
+            if self.one_moment.is_some_and(|one| !one.lacks((number, slot))) {
+                continue;
+            }
+            tour.into_iter().for_each(|tour| tour.enter(number, slot));
+            stamps[usize::from(slot.0)] = self.slot((number, slot), cold.as_mut())?;
+            tour.into_iter().for_each(|tour| tour.leave(number, slot));
+            self.long_values()?;
             self.pause(None)?;
             if let Some(cold) = cold.as_mut().filter(|cold| cold.is_full()) {
-                self.read(cold, &mut heading)?;
+                self.read(number, cold)?;
             }
+            self.read_full_ahead()?;
         }
         if let Some(cold) = &mut cold {
-            self.read(cold, &mut heading)?;
+            self.read(number, cold)?;
         }
         Ok(Some(stamps))
     }
 
-    /// Copies what a slot has in memory, and gathers what it has not; gives its stamp, and what is to be written yet.
-    fn slot(
-        &mut self,
-        (number, slot): (u32, Slot),
-        heading: &mut Heading,
-        mut cold: Option<&mut Gathered<'_>>,
-    ) -> io::Result<(Stamp, Vec<FrozenKey>)> {
-        let (engine, now) = (self.engine, self.engine.clock.now());
-        let (writer, mut long, mut shown) = (&mut self.writer, Vec::new(), Shown::default());
+    /// Begins to gather what of a database is not in memory, if anything may be so.
+    fn gather(&self, number: u32) -> Option<Gathered<'c>> {
+        // What is copied out of turn takes the other half.
+        let share = if self.one_moment.is_some() { 2 } else { 1 };
+        self.engine.keyspace.gather(number, words_bytes(self.engine) / share)
+    }
+
+    /// The same of what is copied out of turn, for which each database has its part.
+    fn gather_ahead(&self, one_moment: &OneMoment, number: u32) -> Option<Gathered<'c>> {
+        let share = 2 * one_moment.databases().max(1);
+        self.engine.keyspace.gather(number, words_bytes(self.engine) / share)
+    }
+
+    /// Copies what a slot has in memory but for what is long, and gathers what it has not; gives its stamp.
+    fn slot(&mut self, (number, slot): Place, mut cold: Option<&mut Gathered<'_>>) -> io::Result<Stamp> {
+        let Copy { engine, out, long, .. } = self;
+        let (engine, now, mut shown) = (*engine, engine.clock.now(), Shown::default());
         if let Some(cold) = &mut cold {
             cold.keep();
         }
@@ -260,11 +333,13 @@ impl Copy<'_> {
         let (stamp, took) = batch.look_into(number, slot, |view| {
             let began = Instant::now();
             let visit = |object: Object<'_>| {
-                heading.write(engine, writer);
                 shown.note(object);
                 match FrozenKey::of(engine, object, now) {
-                    Some(frozen) => long.push(frozen),
-                    None => snapshot::add(engine, writer, object, now, UnixMs(0)),
+                    Some(frozen) => long.push_back((number, frozen)),
+                    None => {
+                        out.name(engine, number);
+                        snapshot::add(engine, &mut out.writer, object, now, UnixMs(0));
+                    }
                 }
             };
             match cold {
@@ -274,29 +349,30 @@ impl Copy<'_> {
             (view.stamp(), began.elapsed())
         });
         drop(batch);
+        self.one_moment.into_iter().for_each(|one| one.note_copied((number, slot)));
         self.copying += took;
         self.count(shown)?;
-        Ok((stamp, long))
+        Ok(stamp)
     }
 
     /// Copies what was gathered. What is enough for a piece is handed on at once: a few places may hold any number of bytes.
-    fn read(&mut self, cold: &mut Gathered<'_>, heading: &mut Heading) -> io::Result<()> {
+    fn read(&mut self, number: u32, cold: &mut Gathered<'_>) -> io::Result<()> {
         let engine = self.engine;
         loop {
             let (began, now, mut handed_on) = (Instant::now(), engine.clock.now(), Duration::ZERO);
-            let (writer, hand_on, mut shown) = (&mut self.writer, &mut self.hand_on, Shown::default());
+            let (out, hand_on, mut shown) = (&mut self.out, &mut self.hand_on, Shown::default());
             let failed = Cell::new(None);
             let visit = |object: Object<'_>| {
                 let before = failed.take();
                 if before.is_some() {
                     return failed.set(before);
                 }
-                heading.write(engine, writer);
+                out.name(engine, number);
                 shown.note(object);
-                snapshot::add(engine, writer, object, now, UnixMs(0));
-                if writer.pending_bytes() >= PIECE_BYTES {
+                snapshot::add(engine, &mut out.writer, object, now, UnixMs(0));
+                if out.writer.pending_bytes() >= PIECE_BYTES {
                     let began = Instant::now();
-                    failed.set(hand_on(writer.take()).err());
+                    failed.set(hand_on(out.writer.take()).err());
                     handed_on += began.elapsed();
                 }
             };
@@ -313,6 +389,54 @@ impl Copy<'_> {
         }
     }
 
+    /// Copies what somebody is about to change, for as long as there is room, and waits for that until some moment.
+    fn give_way(&mut self, until: Instant) -> io::Result<()> {
+        let Some(one_moment) = self.one_moment else { return Ok(()) };
+        while self.has_room() {
+            let Some(place) = one_moment.next_wanted(until) else { break };
+            if !one_moment.lacks(place) {
+                continue;
+            }
+            let mut cold =
+                self.cold_ahead.remove(&place.0).or_else(|| self.gather_ahead(one_moment, place.0));
+            self.slot(place, cold.as_mut())?;
+            cold.into_iter().for_each(|cold| drop(self.cold_ahead.insert(place.0, cold)));
+            if !self.is_aside {
+                self.hand_on_if_due()?;
+            }
+        }
+        one_moment.fail_if_given_up()
+    }
+
+    /// Whether more may be copied out of turn.
+    fn has_room(&self) -> bool {
+        let is_full = self.is_aside && self.out.writer.pending_bytes() >= ASIDE_BYTES_MAX;
+        !is_full && self.long.len() < LONG_MAX && !self.cold_ahead.values().any(Gathered::is_full)
+    }
+
+    /// Copies what was gathered out of turn, of databases of which that is much.
+    fn read_full_ahead(&mut self) -> io::Result<()> {
+        let full = self.cold_ahead.iter().find(|(_, cold)| cold.is_full()).map(|(number, _)| *number);
+        full.map_or(Ok(()), |number| self.read_ahead(number))
+    }
+
+    fn read_ahead(&mut self, number: u32) -> io::Result<()> {
+        let cold = self.cold_ahead.remove(&number);
+        cold.map_or(Ok(()), |mut cold| self.read(number, &mut cold))
+    }
+
+    /// Copies what is left of what was copied out of turn. From here on anybody may change anything.
+    fn end_out_of_turn(&mut self) -> io::Result<()> {
+        let Some(one_moment) = self.one_moment else { return Ok(()) };
+        self.long_values()?;
+        while let Some(number) = self.cold_ahead.keys().next().copied() {
+            self.read_ahead(number)?;
+        }
+        one_moment.fail_if_given_up()?;
+        one_moment.end();
+        Ok(())
+    }
+
     fn count(&mut self, shown: Shown) -> io::Result<()> {
         self.keys += shown.keys;
         match shown.has_field_times && !self.wanted.knows_field_times {
@@ -323,14 +447,23 @@ impl Copy<'_> {
         }
     }
 
-    /// Writes the long values of a slot, which others have meanwhile.
-    fn long_values(&mut self, long: Vec<FrozenKey>) -> io::Result<()> {
-        let Copy { engine, writer, hand_on, .. } = self;
-        for frozen in long {
-            frozen.write(writer, PIECE_BYTES, &mut |piece| {
-                hand_on(piece)?;
-                fail_if_ending(engine)
-            })?;
+    /// Writes the long values that are left, which others have meanwhile.
+    fn long_values(&mut self) -> io::Result<()> {
+        while let Some((number, frozen)) = self.long.pop_front() {
+            self.out.name(self.engine, number);
+            let part = self.out.writer.part();
+            let mut writer = mem::replace(&mut self.out.writer, part);
+            self.is_aside = true;
+            let written = frozen.write(&mut writer, PIECE_BYTES, &mut |piece| {
+                (self.hand_on)(piece)?;
+                fail_if_ending(self.engine)?;
+                self.give_way(Instant::now())
+            });
+            self.is_aside = false;
+            let part = mem::replace(&mut self.out.writer, writer);
+            self.out.writer.append(part);
+            written?;
+            self.hand_on_if_due()?;
         }
         Ok(())
     }
@@ -338,8 +471,10 @@ impl Copy<'_> {
     /// Rests as long as `rdb-key-save-delay` says, and hands on what it has meanwhile: that whoever takes it is gone ends the copy.
     fn linger(&mut self) -> io::Result<()> {
         while self.began.elapsed() < snapshot::time_for_keys(self.engine, self.keys) {
-            (self.hand_on)(self.writer.take())?;
-            thread::sleep(snapshot::LOOK_AGAIN);
+            (self.hand_on)(self.out.writer.take())?;
+            let until = Instant::now() + snapshot::LOOK_AGAIN;
+            self.give_way(until)?;
+            thread::sleep(until.saturating_duration_since(Instant::now()));
             fail_if_ending(self.engine)?;
         }
         Ok(())
@@ -349,10 +484,18 @@ impl Copy<'_> {
     fn pause(&mut self, factor: Option<u32>) -> io::Result<()> {
         self.linger()?;
         self.fail_if_much_is_kept()?;
-        if self.writer.pending_bytes() >= PIECE_BYTES {
-            (self.hand_on)(self.writer.take())?;
+        self.hand_on_if_due()?;
+        match self.copying >= STEP {
+            true => self.rest(factor),
+            false => self.give_way(Instant::now()),
         }
-        if self.copying >= STEP { self.rest(factor) } else { Ok(()) }
+    }
+
+    fn hand_on_if_due(&mut self) -> io::Result<()> {
+        match self.out.writer.pending_bytes() >= PIECE_BYTES {
+            true => (self.hand_on)(self.out.writer.take()),
+            false => Ok(()),
+        }
     }
 
     /// Ends a copy for which the store would have to keep more than it holds: it is read more slowly than clients write.
@@ -373,24 +516,15 @@ impl Copy<'_> {
     /// Rests so many times as long as it has copied, unless handing on has taken that long. None: as long as is due.
     fn rest(&mut self, factor: Option<u32>) -> io::Result<()> {
         let factor = factor.unwrap_or_else(|| self.leisure.factor(self.copying));
-        let due = self.copying * (1 + factor);
-        thread::sleep(due.saturating_sub(self.step_began.elapsed()));
+        let until = self.step_began + self.copying * (1 + factor);
+        match self.one_moment {
+            // What is copied out of turn meanwhile is not rested for: somebody waits for it.
+            Some(_) => self.give_way(until)?,
+            None => thread::sleep(until.saturating_duration_since(Instant::now())),
+        }
         fail_if_ending(self.engine)?;
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);
         Ok(())
-    }
-}
-
-/// The name of a database whose first key is still to come.
-struct Heading(Option<u32>);
-
-impl Heading {
-    /// Names the database in front of its first key.
-    fn write(&mut self, engine: &Engine, writer: &mut FileWriter) {
-        if let Some(name) = self.0.take() {
-            let db = DbIndex(name);
-            writer.database(name, engine.keyspace.len(db), engine.keyspace.expiring(db));
-        }
     }
 }
 

@@ -2,13 +2,14 @@
 //! (`following`).
 
 use ::log::ReplicationId;
+use engine::full_copy::OneMoment;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use replication::feed::Ranges;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use sys::{Bell, UnixMs};
 
@@ -109,8 +110,8 @@ pub struct Following {
     pub thread: Mutex<()>,
     /// Held while something of the master's is done.
     pub applying: Mutex<()>,
-    /// How many wait until nothing of the master's is done.
-    standing: AtomicUsize,
+    /// The copy of one moment that is being made for replicas: what of it is to be changed by the master is copied before.
+    copying: Mutex<Option<Arc<OneMoment>>>,
     /// Rung for the thread that has the link.
     pub bell: DiskBell,
     /// How many copies were put in the place of all that was here. Changes only while something of the master's is done.
@@ -209,17 +210,25 @@ impl Following {
         self.state.lock().status.as_ref().is_some_and(|status| status.phase != Phase::Connected)
     }
 
-    /// Nothing of the master's is done while this is held: what there is, is of one moment, and a multiple of the master's requests.
+    /// Nothing of the master's is done while this is held: what there is, is of one moment, and a multiple of the master's requests. Whoever
+    /// wants that may change what there is, so that a copy of one moment is given up.
     pub fn stand_still(&self) -> MutexGuard<'_, ()> {
-        self.standing.fetch_add(1, Ordering::Relaxed);
         let still = self.applying.lock();
-        self.standing.fetch_sub(1, Ordering::Relaxed);
+        if let Some(copy) = self.copying.lock().take() {
+            copy.give_up();
+        }
         still
     }
 
-    /// Whether somebody waits for [`Following::stand_still`]: who holds it for long has to give up.
-    pub fn is_still_awaited(&self) -> bool {
-        self.standing.load(Ordering::Relaxed) > 0
+    /// A copy of this moment begins. To be called while nothing of the master's is done.
+    pub fn begin_copying(&self, copy: Arc<OneMoment>) -> Copying<'_> {
+        *self.copying.lock() = Some(copy.clone());
+        Copying { following: self, copy }
+    }
+
+    /// The copy that is being made, for who does something of the master's.
+    pub fn copying(&self) -> Option<Arc<OneMoment>> {
+        self.copying.lock().clone()
     }
 
     /// Changes what is told, unless another order came. False: it did.
@@ -304,5 +313,18 @@ impl Following {
         if state.order == order {
             self.changed.wait_for(&mut state, time);
         }
+    }
+}
+
+/// A copy of one moment is being made for as long as this is there.
+pub struct Copying<'f> {
+    following: &'f Following,
+    copy: Arc<OneMoment>,
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.copy.end();
+        self.following.copying.lock().take_if(|copy| Arc::ptr_eq(copy, &self.copy));
     }
 }

@@ -245,6 +245,13 @@ impl MasterStream {
         self.place.offset = offset;
     }
 
+    /// What was handed out last is handed out again: nothing was done with it.
+    pub fn give_back(&mut self) {
+        if std::mem::take(&mut self.is_given) {
+            (self.parsed, self.place) = (0, self.begin);
+        }
+    }
+
     /// The place behind the last unit that was handed out.
     #[must_use]
     pub fn place(&self) -> Place {

@@ -13,13 +13,14 @@
 
 use super::sending::Sending;
 use super::{behind, end, is_relayed, offset_of, unfinished};
+use crate::followed::Copying;
 use crate::replicas::State;
 use crate::replicas::copies::{Copy, Made, Spool};
 use crate::replicas::replica::Replica;
 use crate::server::Server;
 use ::log::ReplicationId;
 use engine::durability;
-use engine::full_copy::{self, Facts, Wanted};
+use engine::full_copy::{self, Beginning, Facts, Wanted};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -233,32 +234,18 @@ fn make(server: &Arc<Server>, first: &Arc<Replica>) {
     begin_next(server);
 }
 
-/// On a server that follows another nothing of the master's is done meanwhile, so that the copy is of one moment, and the stream goes on
-/// behind it as it comes.
+/// On a server that follows another the copy is of one moment, and the stream goes on behind it as it comes.
 ///
 /// # Errors
 /// If it cannot be begun. What comes behind that is told to who gets it.
 fn make_for(server: &Arc<Server>, first: &Arc<Replica>) -> io::Result<()> {
-    let engine = &*server.engine;
-    let spool = Spool::begin(&engine.dir(), first.client.id)?;
-    let relays = is_relayed(server);
-    let still = relays.then(|| server.following.stand_still());
-    let (beginning, from, selected) = match &still {
-        Some(_) => {
-            durability::sync(engine)?;
-            let stream = server.stream();
-            first.set_position(stream.offset);
-            let beginning = full_copy::begin(engine, || durability::latest(engine));
-            (beginning, stream.offset, stream.selected.unwrap_or_default())
-        }
-        None => {
-            let beginning = full_copy::begin(engine, || begin_selection(server, first));
-            let from = offset_of(engine, beginning.at);
-            first.set_position(from);
-            // The stream selects before anything else.
-            (beginning, from, 0)
-        }
+    let spool = Spool::begin(&server.engine.dir(), first.client.id)?;
+    let still = is_relayed(server).then(|| server.following.stand_still());
+    let Begun { beginning, from, selected, copying } = match still.filter(|_| is_relayed(server)) {
+        Some(_still) => begin_relayed(server, first)?,
+        None => begin_own(server, first),
     };
+    let relays = copying.is_some();
     let (id, wanted) = (server.stream().id, wanted(server, first));
     let copy = {
         let mut state = server.feeding.state.lock();
@@ -270,20 +257,55 @@ fn make_for(server: &Arc<Server>, first: &Arc<Replica>) -> io::Result<()> {
     send(server, first.clone(), copy.clone());
     // Others want the same.
     begin_next(server);
-    let made = write(server, &copy, (spool, selected), still.is_some());
+    let made = write(server, &copy, (spool, selected), relays);
+    drop(copying);
+    if let Some(error) = made.as_ref().err().filter(|_| relays) {
+        // Who was to get it may be gone by now.
+        log!(Notice, "A full copy for replicas comes to nothing: {error}");
+    }
     let until = if relays { from } else { end(server) };
     server.feeding.state.lock().ranges.add(from, until);
     copy.finish(made.map(|(spool, stamps)| Made { spool, stamps, until }));
     Ok(())
 }
 
+/// A copy that has begun.
+struct Begun<'s> {
+    beginning: Beginning,
+    /// The offset of that, and the database that is selected there.
+    from: u64,
+    selected: u32,
+    /// Of one of one moment.
+    copying: Option<Copying<'s>>,
+}
+
+/// While nothing of the master's is done.
+fn begin_relayed<'s>(server: &'s Server, first: &Replica) -> io::Result<Begun<'s>> {
+    let engine = &*server.engine;
+    durability::sync(engine)?;
+    let stream = server.stream();
+    first.set_position(stream.offset);
+    let beginning = full_copy::begin_of_one_moment(engine, || durability::latest(engine));
+    let one_moment = beginning.one_moment.clone();
+    let copying = one_moment.map(|one_moment| server.following.begin_copying(one_moment));
+    Ok(Begun { beginning, from: stream.offset, selected: stream.selected.unwrap_or_default(), copying })
+}
+
+fn begin_own(server: &Server, first: &Replica) -> Begun<'static> {
+    let beginning = full_copy::begin(&server.engine, || begin_selection(server, first));
+    let from = offset_of(&server.engine, beginning.at);
+    first.set_position(from);
+    // The stream selects before anything else.
+    Begun { beginning, from, selected: 0, copying: None }
+}
+
 fn write(
     server: &Server,
     copy: &Arc<Copy>,
     (mut spool, selected): (Spool, u32),
-    is_still: bool,
+    relays: bool,
 ) -> io::Result<(Spool, full_copy::Stamps)> {
-    let whole_from = || match is_relayed(server) {
+    let whole_from = || match relays {
         // It is as whole as what is here.
         true => server.following.taken.lock().whole_from(copy.from),
         false => Some(end(server)),
@@ -292,9 +314,6 @@ fn write(
     let stamps = full_copy::write(&server.engine, &copy.beginning, copy.wanted, &facts, &mut |piece| {
         if is_wanted_by_nobody(server, copy) {
             return Err(io::Error::other("nobody waits for it any more"));
-        }
-        if is_still && server.following.is_still_awaited() {
-            return Err(io::Error::other("this server is to follow its master no more, or another copy"));
         }
         spool.write(&piece)
     })?;

@@ -23,7 +23,8 @@ const FEED_BYTES: usize = 256 << 10;
 /// The error of a replica that would follow who follows nobody at the moment.
 pub const NO_MASTER_LINK: Error = Error::text("NOMASTERLINK Can't SYNC while not connected with my master");
 
-/// The error of who wants a full copy of a shard's node that is not master: it would stand still for it, and its master with it.
+/// The error of who wants a full copy of a shard's node that is not master: what that decides again and again wants nothing of its master's to be
+/// done, which gives a copy up.
 const IS_MEMBER: Error =
     Error::text("ERR This node of a shard follows its master, and gives no full copies: ask the master");
 

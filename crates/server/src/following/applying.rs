@@ -8,20 +8,24 @@
 //!
 //! Thread rule: the thread that has the link, in the place of a guest of the keyspace.
 
+use super::link::PATIENCE;
 use crate::blocking;
 use crate::dispatch::MOMENT_AGE_MAX;
 use crate::replay::{Found, Replay};
 use crate::server::Server;
-use command::Args;
+use command::effects::Scope;
 use command::execute::{keys_locked, needs_all};
 use command::table::{self, Runs};
+use command::{Args, Flags};
+use engine::full_copy::OneMoment;
 use engine::residency;
-use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP};
+use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP, Slot};
 use replication::link::limits::RUN_UNITS_MAX;
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use telemetry::log;
 use value::table::position_of;
@@ -84,7 +88,7 @@ impl<'s> Applier<'s> {
 
     /// Does units that are a command each, in one stay in the keyspace, for as long as `goes_on` says before each. Gives the offset up to which
     /// they are done.
-    pub fn apply_run(&mut self, run: Group<'_>, goes_on: impl Fn() -> bool) -> u64 {
+    pub fn apply_run(&mut self, run: Group<'_>, mut goes_on: impl FnMut() -> bool) -> u64 {
         residency::wait_for_room(&self.server.engine);
         let server = self.server;
         let mut now = server.engine.clock.now();
@@ -114,6 +118,59 @@ impl<'s> Applier<'s> {
         }
         server.tracking.end_batch(&server.net.clients, self.guest);
         done
+    }
+
+    /// Has a copy of one moment take what a run's commands change; how many of them, from the first on, may be done now.
+    pub fn copied_of_run(&self, copy: &OneMoment, run: Group<'_>) -> usize {
+        let (mut slots, mut count) = (BTreeSet::new(), 0);
+        for request in run.commands() {
+            if !self.note_changed(&request, &mut slots) {
+                break;
+            }
+            count += 1;
+        }
+        match count {
+            0 => usize::from(copy.is_over_soon(Duration::ZERO)),
+            _ if copy.is_copied(slots.into_iter(), PATIENCE) => count,
+            _ => 0,
+        }
+    }
+
+    /// Has a copy of one moment take what a unit changes. False: it has not by now.
+    pub fn is_unit_copied(&mut self, copy: &OneMoment, unit: &Unit<'_>) -> bool {
+        let mut words = std::mem::take(&mut self.words);
+        let (mut slots, mut are_known) = (BTreeSet::new(), true);
+        let mut walk = unit.walk(&mut words);
+        while let Some(group) = walk.next_group() {
+            are_known &= group.commands().all(|request| self.note_changed(&request, &mut slots));
+        }
+        self.words = words;
+        match are_known {
+            true => copy.is_copied(slots.into_iter(), PATIENCE),
+            false => copy.is_over_soon(Duration::ZERO),
+        }
+    }
+
+    /// Notes the slots that a command may change. False: it may change any.
+    fn note_changed(&self, request: &UnitRequest<'_>, slots: &mut BTreeSet<(DbIndex, Slot)>) -> bool {
+        let engine = &self.server.engine;
+        let own = self.own(&request.request);
+        let words = own.as_ref().map_or(request.request, RequestBuf::as_request);
+        let Some(command) = table::find_for(&words) else { return true };
+        match command.row.handler {
+            Runs::Data(_) if command.effect == Some(Scope::Databases) => false,
+            Runs::Data(row) => {
+                if row.accepts(words.len()) && request.database < engine.keyspace.databases() {
+                    let place = (DbIndex(request.database), NO_TIME_IS_UP);
+                    let mut keys = Vec::new();
+                    keys_locked(row, &Args::new(words, &engine.keyspace, place, &engine.settings), &mut keys);
+                    slots.extend(keys.iter().map(|key| (key.db, key.slot)));
+                }
+                true
+            }
+            // Libraries are in a copy from its beginning.
+            Runs::Server(_) => command.effect.is_some() || command.is(Flags::PUBSUB),
+        }
     }
 
     /// Looks up what a run's commands are, and has the memory of their keys fetched, as for those of clients.

@@ -47,8 +47,8 @@ impl Rest {
         Rest { server: server.clone(), order, stream, units, asked: VecDeque::new() }
     }
 
-    /// Takes bytes that go on where those before ended, and does all units that are whole. False: nothing is done now, since what there is has
-    /// to stay of one moment.
+    /// Takes bytes that go on where those before ended, and does all units that are whole. False: nothing more is done now, since what there is
+    /// has to stay as it is for a while.
     ///
     /// # Errors
     /// They are nothing that a master says, or the order is not in force any more.
@@ -71,30 +71,53 @@ impl Rest {
         server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
         drop(applying);
         server.shard.note_done();
-        result.map(|()| true)
+        if matches!(result, Ok(false))
+            && let Some(copy) = server.following.copying()
+        {
+            // Who wants nothing to be done is let in meanwhile.
+            copy.is_over_soon(PATIENCE);
+        }
+        result
     }
 
-    fn apply(&mut self, applier: &mut Applier<'_>) -> io::Result<()> {
+    /// Does what has come. False: there is something that a copy of one moment has to have before.
+    fn apply(&mut self, applier: &mut Applier<'_>) -> io::Result<bool> {
+        // None begins meanwhile.
+        let copy = self.server.following.copying();
+        let copy = copy.as_deref();
         while !self.is_paused() {
             if let Some(run) = self.units.next_run() {
+                let mut free = copy.map_or(usize::MAX, |copy| applier.copied_of_run(copy, run));
+                if free == 0 {
+                    self.units.give_back();
+                    return Ok(false);
+                }
                 let server = &self.server;
-                let done = applier.apply_run(run, || !is_paused(server));
+                let done = applier.apply_run(run, || {
+                    let is_next = free > 0 && !is_paused(server);
+                    free -= usize::from(is_next);
+                    is_next
+                });
                 self.units.take_back(done);
             } else {
                 match self.units.next_unit() {
                     Ok(Some(unit)) => {
+                        if copy.is_some_and(|copy| !applier.is_unit_copied(copy, &unit)) {
+                            self.units.give_back();
+                            return Ok(false);
+                        }
                         if unit.kind() == UnitKind::GetAck {
                             self.asked.extend(unit.acknowledged());
                         }
                         applier.apply(&unit);
                     }
-                    Ok(None) => return Ok(()),
+                    Ok(None) => return Ok(true),
                     Err(ending) => return Err(io::Error::new(ErrorKind::InvalidData, ending)),
                 }
             }
             self.wait_for_log()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until the log takes more.

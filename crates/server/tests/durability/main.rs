@@ -13,6 +13,7 @@ mod held;
 mod history;
 mod imported;
 mod long;
+mod moments;
 mod older;
 mod overlaps;
 mod settled;

@@ -135,6 +135,25 @@ impl FileWriter {
         write_length(&mut self.out, expiring);
     }
 
+    /// Goes on with a database that was begun before.
+    pub fn select(&mut self, number: u32) {
+        self.out.push(OP_DATABASE);
+        write_length(&mut self.out, number.into());
+    }
+
+    /// Begins a part of this file, for [`FileWriter::append`].
+    pub fn part(&self) -> FileWriter {
+        FileWriter { out: Vec::new(), crc: 0, reads: self.reads }
+    }
+
+    /// Appends a part of which nothing was taken.
+    pub fn append(&mut self, mut part: FileWriter) {
+        match self.out.is_empty() {
+            true => self.out = part.out,
+            false => self.out.append(&mut part.out),
+        }
+    }
+
     /// A key.
     pub fn entry(
         &mut self,

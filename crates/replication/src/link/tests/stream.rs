@@ -38,8 +38,16 @@ pub(super) fn play(bytes: &[u8], cutting: &[usize], unit_max: usize) -> (Vec<See
     for piece in pieces(bytes, cutting) {
         stream.feed(piece);
         loop {
+            let before = stream.place();
             match stream.next_unit() {
-                Ok(Some(unit)) => units.push(seen(&unit)),
+                Ok(Some(unit)) => {
+                    // Given back it comes again.
+                    let first = seen(&unit);
+                    stream.give_back();
+                    assert_eq!(stream.place(), before);
+                    units.push(seen(&stream.next_unit().unwrap().unwrap()));
+                    assert_eq!(units.last(), Some(&first));
+                }
                 Ok(None) => break,
                 Err(ending) => {
                     assert_eq!(stream.next_unit().unwrap_err(), ending);
