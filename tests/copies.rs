@@ -2,10 +2,13 @@
 
 use crate::replicas::follow;
 use crate::{info, tarn};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use testkit::ask::{ask, call, text, wait_until};
 use testkit::relay::Way;
 use testkit::{Client, Relay, Server};
+use value::rdb::file::{FileValue, FileWriter};
 use wire::Value;
 
 fn field(client: &mut Client, name: &str) -> String {
@@ -181,4 +184,41 @@ fn what_was_there_is_served_until_a_copy_of_the_same_history_is_loaded() {
             assert_eq!(call(&mut client, &["GET", "gone"]), Value::Null);
         }
     }
+}
+
+/// A master whose copy goes on and on behind its end: what comes there is kept nowhere, and the copy is taken when its mark has come.
+#[test]
+fn what_comes_behind_the_end_of_a_copy_is_kept_nowhere() {
+    const BEHIND: usize = 64 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let replica = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = replica.connect().unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &port]), Value::Simple(b"OK".to_vec()));
+    let (mut master, _) = listener.accept().unwrap();
+    let (mark, mut said) = ("m".repeat(40), Vec::new());
+    while !said.windows(5).any(|word| word == b"PSYNC") {
+        let mut some = [0; 1024];
+        let count = master.read(&mut some).unwrap();
+        assert!(count > 0, "it goes on with the handshake");
+        said.extend_from_slice(&some[..count]);
+        let is_first = said.windows(4).any(|word| word == b"PING") && said.len() == count;
+        let words = some[..count].split(|byte| *byte == b'*').count() - 1;
+        let answer = if is_first { "+PONG\r\n" } else { "+OK\r\n" };
+        if !said.windows(5).any(|word| word == b"PSYNC") {
+            (0..words).for_each(|_| master.write_all(answer.as_bytes()).unwrap());
+        }
+    }
+    let mut writer = FileWriter::new();
+    writer.database(0, 1, 0);
+    writer.entry(b"key", FileValue::String(b"value"), None, None);
+    let head = format!("+FULLRESYNC {} 0\r\n$EOF:{mark}\r\n", "a".repeat(40));
+    master.write_all(&[head.as_bytes(), &writer.finish()].concat()).unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    (0..BEHIND / piece.len()).for_each(|_| master.write_all(&piece).unwrap());
+    wait_until("it has come", || info(&mut client, "master_sync_read_bytes") >= BEHIND as u64);
+    let spooled = std::fs::metadata(replica.dir().join("temp-sync.rdb.tmp")).unwrap().len();
+    assert!(spooled < BEHIND as u64 / 4, "{spooled} bytes are on disk");
+    master.write_all(mark.as_bytes()).unwrap();
+    wait_until("the copy is taken", || call(&mut client, &["GET", "key"]) == text("value"));
 }

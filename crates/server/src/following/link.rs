@@ -21,6 +21,7 @@ use replication::link::{Ask, Form, Handshake, Outcome, Replica, Report, Reports,
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -346,15 +347,18 @@ impl<'s> Link<'s> {
         };
         let mut spool = Spool::begin(self.server).map_err(about)?;
         let (engine, path) = (&*self.server.engine, spool.path().to_owned());
+        let is_wrong = &AtomicBool::new(false);
         let checked = thread::scope(|scope| {
             let (to, coming) = Arriving::channel();
-            let check = thread::Builder::new()
-                .spawn_scoped(scope, move || replacement::check(engine, &path, coming))
-                .map_err(|error| {
-                    io::Error::other(format!("Can't start the thread that reads the master's copy: {error}"))
-                })?;
-            let received = self.receive(&mut spool, &to);
-            drop(to);
+            let work = move || {
+                let checked = replacement::check(engine, &path, coming);
+                is_wrong.store(checked.is_err(), Ordering::Release);
+                checked
+            };
+            let check = thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
+                io::Error::other(format!("Can't start the thread that reads the master's copy: {error}"))
+            })?;
+            let received = self.receive(&mut spool, to, is_wrong);
             // Where something is wrong with the copy it is not received to its end.
             let checked =
                 check.join().unwrap_or_else(|_| Err(io::Error::other("The copy was not read through")));
@@ -363,19 +367,28 @@ impl<'s> Link<'s> {
         self.load(&spool, checked, stream)
     }
 
-    /// Receives a copy to its end, or until whoever reads it through has found that it is none.
-    fn receive(&mut self, spool: &mut Spool, coming: &SyncSender<Vec<u8>>) -> io::Result<()> {
+    /// Receives a copy to its end, or until whoever reads it through has found that it is none. What comes behind its own end is kept by nobody.
+    fn receive(
+        &mut self,
+        spool: &mut Spool,
+        to: SyncSender<Vec<u8>>,
+        is_wrong: &AtomicBool,
+    ) -> io::Result<()> {
         let about = |error: io::Error| {
             io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
         };
-        let mut transfer = Transfer::new(RDB_BYTES_MAX_DEFAULT);
+        let (mut transfer, mut reader) = (Transfer::new(RDB_BYTES_MAX_DEFAULT), Some(to));
         loop {
             let taken = transfer.step(&self.received[self.used..self.filled]).map_err(io::Error::other)?;
             for part in taken.parts().into_iter().filter(|part| !part.is_empty()) {
+                let Some(to) = &reader else { break };
                 spool.push(part).map_err(about)?;
-                if coming.send(part.to_vec()).is_err() {
-                    return Ok(());
+                if to.send(part.to_vec()).is_err() {
+                    reader = None;
                 }
+            }
+            if is_wrong.load(Ordering::Acquire) {
+                return Ok(());
             }
             self.used += taken.used;
             let (bytes, form) = (transfer.handed_out(), transfer.form());
