@@ -1,10 +1,11 @@
 //! Scripts that run for long: nobody waits for one but those who need what it holds, whichever worker they are on, and they are
 //! told that it is busy.
 
+use crate::replicas::{agree, field, follow, master};
 use crate::tarn;
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::ask::{is_error, ok};
+use testkit::ask::{ask, is_error, ok, wait_until};
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -295,5 +296,50 @@ fn everybody_is_told_of_a_busy_script_where_that_is_wanted() {
         let reply = script.read_value().unwrap();
         assert!(is_error(&reply, "ERR Script killed by user with SCRIPT KILL..."), "{reply:?}");
         assert_eq!(clients[0].call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+    }
+}
+
+/// What a replica's clients read for long it does not leave out of its master's stream, nor does it fall silent: it goes on reporting, and obeys.
+#[test]
+fn what_a_slow_script_has_at_a_replica_is_written_when_it_ends() {
+    let transaction = ["MULTI", "SET k 3", "SET other 3", "EXEC"];
+    let emptying = ["MULTI", "SET other 4", "FLUSHALL", "EXEC"];
+    let written: [&[&str]; 6] =
+        [&["SET k 2"], &["DEL k"], &["FLUSHALL"], &["SWAPDB 0 1"], &transaction, &emptying];
+    for (edition, script, keys) in [("memory", ENDLESS, "1"), ("durable", ENDLESS_UNDECLARED, "0")] {
+        let threads = ["--threads", "3", "--threads-min", "3", "--busy-reply-threshold", "50"];
+        let (above, replica) = (master("memory", &[]), master(edition, &threads));
+        let [mut here, mut there] = [&above, &replica].map(|server| server.connect().unwrap());
+        follow(&mut there, &above);
+        let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+        for lines in written {
+            assert_eq!(ask(&mut here, &["MSET", "k", "1", "other", "1", "ab", "1"]), "OK");
+            agree(&above, &replica);
+            let mut slow = replica.connect().unwrap();
+            slow.send_request(&["EVAL_RO", script, keys, "k"]).unwrap();
+            wait_until("the script is slow", || ask(&mut there, &["GET", "k"]).starts_with("BUSY"));
+            for line in lines {
+                let words: Vec<&str> = line.split(' ').collect();
+                here.call(&words).unwrap();
+            }
+            let end = offset(&mut here, "master_repl_offset");
+            wait_until("it has come", || offset(&mut there, "slave_read_repl_offset") >= end);
+            assert!(offset(&mut there, "slave_repl_offset") < end, "{edition}: {lines:?}");
+            assert_eq!(ask(&mut there, &["SCRIPT", "KILL"]), "OK");
+            assert!(is_error(&slow.read_value().unwrap(), "ERR Script killed"));
+            agree(&above, &replica);
+        }
+        assert!(!replica.output().contains("so that the data differs"), "{}", replica.last_lines());
+        let mut slow = replica.connect().unwrap();
+        slow.send_request(&["EVAL_RO", script, keys, "k"]).unwrap();
+        wait_until("the script is slow", || ask(&mut there, &["GET", "k"]).starts_with("BUSY"));
+        assert_eq!(ask(&mut here, &["SET", "k", "5"]), "OK");
+        let end = offset(&mut here, "master_repl_offset");
+        wait_until("it has come", || offset(&mut there, "slave_read_repl_offset") >= end);
+        // It is promoted without an end of the script.
+        there.call(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        wait_until("it is master", || replica.output().contains("MASTER MODE enabled"));
+        assert_eq!(ask(&mut there, &["SCRIPT", "KILL"]), "OK");
+        assert_eq!(ask(&mut there, &["SET", "k", "6"]), "OK");
     }
 }

@@ -490,6 +490,15 @@ impl<'k> Batch<'k> {
         pending.stream.extend_from_slice(stream);
     }
 
+    /// Nothing of it is done, nor said.
+    pub fn take_back_unit(&self) {
+        let Some(effects) = self.effects() else { return };
+        let pending = &mut *effects.0.lock();
+        debug_assert!(pending.is_empty(), "what is taken back has changed nothing");
+        pending.forget_stream();
+        pending.followed_at = None;
+    }
+
     /// All of it is done. Bytes that changed nothing are appended by themselves. The batch holds nothing.
     pub fn end_unit(&self) {
         let Some((effects, journal)) = self.effects().zip(self.keyspace.journal()) else { return };

@@ -36,6 +36,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 use sys::{Clock, Counter, Prng, Stamp, UnixMs};
 use value::collection::TypeName;
 use value::timers::Epoch;
@@ -399,6 +400,7 @@ impl Keyspace {
             keyspace: self,
             worker,
             is_patient: false,
+            leaves_lines_after: None,
             gate: None,
             era: self.era(),
             other_gates: Vec::new(),
@@ -455,6 +457,8 @@ pub struct Batch<'k> {
     pub(crate) worker: usize,
     /// It may wait for what it cannot give up.
     pub(crate) is_patient: bool,
+    /// What it can give up it gives up when it has waited for so long.
+    pub(crate) leaves_lines_after: Option<Duration>,
     pub(crate) gate: Option<Guard<'k, WorkerState>>,
     /// In which it was entered (see [`Batch::begin_era`]).
     pub(crate) era: u64,

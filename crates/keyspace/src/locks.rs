@@ -29,7 +29,7 @@ use crate::keyspace::{Batch, Keyspace, WorkerState};
 use crate::slot::SlotKeys;
 use fair::{Asked, Fair, Guard, Lock};
 use smallvec::SmallVec;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 
@@ -38,9 +38,6 @@ const LOCKS_INLINE: usize = 4;
 
 /// How long a thread waits for a lock before it says so, or asks whether to give up.
 const PATIENCE: Duration = Duration::from_millis(5);
-
-/// Between two looks whether a script that is slow has ended.
-const SCRIPT_POLL: Duration = Duration::from_millis(5);
 
 thread_local! {
     static WHEN_STUCK: Cell<Option<fn()>> = const { Cell::new(None) };
@@ -176,6 +173,19 @@ fn slots_of(keyspace: &Keyspace, keys: &[Key<'_>]) -> SmallVec<[SlotId; 16]> {
     slots
 }
 
+/// How long somebody stands in line who does not stand there for as long as it takes.
+struct InLine {
+    patience: Option<Duration>,
+    /// When it was first asked whether that is over.
+    since: OnceCell<Instant>,
+}
+
+impl InLine {
+    fn is_over(&self) -> bool {
+        self.patience.is_some_and(|patience| self.since.get_or_init(Instant::now).elapsed() >= patience)
+    }
+}
+
 /// What a batch held when it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding(Held);
@@ -241,12 +251,12 @@ impl<'k> Batch<'k> {
 
     /// The same, unless a slow script has one of them. False: nothing is held.
     pub fn try_hold(&mut self, keys: &[Key<'_>]) -> bool {
-        let keyspace = self.keyspace;
+        let (keyspace, in_line) = (self.keyspace, self.in_line());
         // Who tries again and again does not stand in line each time.
         if keyspace.has_any_slow_holder() && keyspace.has_slow_holder(&slots_of(keyspace, keys)) {
             return false;
         }
-        self.hold_unless(keys, |slots| keyspace.has_slow_holder(slots))
+        self.hold_unless(keys, |slots| in_line.is_over() || keyspace.has_slow_holder(slots))
     }
 
     fn hold_unless(&mut self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> bool {
@@ -336,17 +346,17 @@ impl<'k> Batch<'k> {
     /// The same, unless a slow script runs, or another era has begun since the batch was entered. False: nothing is held, and the batch is outside of the keyspace from now on, as after
     /// [`Keyspace::stay_outside`]. Its gate may be somebody else's by then, for who knows how long.
     pub fn try_hold_all(&mut self) -> bool {
-        let keyspace = self.keyspace;
-        self.hold_all_unless(|| keyspace.has_any_slow_holder())
+        let (keyspace, in_line) = (self.keyspace, self.in_line());
+        self.hold_all_unless(|| in_line.is_over() || keyspace.has_any_slow_holder())
     }
 
-    /// As [`Batch::hold_all`], but a script that is slow is waited for outside of the line: others go on meanwhile, and who would kill it is
-    /// heard.
-    pub fn hold_all_behind_scripts(&mut self) {
-        self.must_be_patient();
-        while !self.try_hold_all() {
-            std::thread::sleep(SCRIPT_POLL);
-        }
+    /// From now on what it asks for in ways that give up (`try_`) is given up, too, when it has stood in line for so long.
+    pub fn leave_lines_after(&mut self, patience: Duration) {
+        self.leaves_lines_after = Some(patience);
+    }
+
+    fn in_line(&self) -> InLine {
+        InLine { patience: self.leaves_lines_after, since: OnceCell::new() }
     }
 
     fn hold_all_unless(&mut self, gives_up: impl Fn() -> bool) -> bool {
@@ -410,7 +420,8 @@ impl<'k> Batch<'k> {
     /// The same, unless a slow script has one of them.
     #[inline]
     pub(crate) fn try_locks(&self, keys: &[Key<'_>]) -> Option<Locks<'_>> {
-        self.locks_unless(keys, |slots| self.keyspace.has_slow_holder(slots))
+        let in_line = self.in_line();
+        self.locks_unless(keys, |slots| in_line.is_over() || self.keyspace.has_slow_holder(slots))
     }
 
     /// The same for a command that changes them.
@@ -430,7 +441,10 @@ impl<'k> Batch<'k> {
     pub(crate) fn try_locks_to_change(&self, keys: &[Key<'_>]) -> Option<Locks<'_>> {
         match self.is_holding() {
             true => self.try_locks(keys),
-            false => self.ask_to_change(keys, |slots| self.keyspace.has_slow_holder(slots)),
+            false => {
+                let in_line = self.in_line();
+                self.ask_to_change(keys, |slots| in_line.is_over() || self.keyspace.has_slow_holder(slots))
+            }
         }
     }
 

@@ -89,6 +89,19 @@ pub enum Way {
     InLine,
 }
 
+/// A claim of one of the server's own threads, for as long as this is there.
+pub struct Claimed<'s> {
+    holders: &'s Holders,
+    engine: &'s Engine,
+    id: ClaimId,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.holders.take_back(self.engine, self.id);
+    }
+}
+
 impl State {
     /// Of the runs in somebody's way the script that has run longest, or else a MIGRATE.
     fn first(&self, is_in_the_way: impl Fn(&Run) -> bool) -> Option<Arc<Run>> {
@@ -158,11 +171,23 @@ impl Holders {
             (Way::Free, None) => {}
             (_, Some(id)) => state.claims.set(id, standing),
             (_, None) => {
-                *claim = Some(state.claims.put_up(asking.client, &asking.needs, standing));
+                *claim = Some(state.claims.put_up(Some(asking.client), &asking.needs, standing));
                 state.show(engine);
             }
         }
         way
+    }
+
+    /// Has those who may hold keys for long wait for a thread of the server's own that needs these: it looks again and again, and would find
+    /// another of them each time.
+    #[cold]
+    pub fn claim<'s>(&'s self, engine: &'s Engine, slots: Holding) -> Claimed<'s> {
+        let needs = Needs { slots, passes_migrations: false };
+        let mut state = self.0.lock();
+        let id = state.claims.put_up(None, &needs, Standing::default());
+        state.show(engine);
+        drop(state);
+        Claimed { holders: self, engine, id }
     }
 
     /// A request has what it claimed, or wants it no more.

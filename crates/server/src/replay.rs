@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
 use command::table::{self, Command, Runs};
-use command::{Args, Flags, Hashed, execute};
+use command::{Args, Error, Flags, Hashed, execute};
 use engine::apply::{Apply, Rejection, judge_found};
 use engine::import::rdb::Expired;
 use engine::snapshot::Place;
@@ -119,7 +119,9 @@ impl<'s> Replay<'s> {
         let command = judge_found(found.command, request)?;
         self.reply.clear();
         let result = self.run(command, batch, (db, now), request, found.hashed());
-        if self.counts {
+        // What is held back is run again.
+        let is_over = !matches!(result, Err(Rejection::Failed(_, Error::InUse)));
+        if self.counts && is_over {
             let began = std::mem::replace(tick, self.server.ticks.now());
             let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
             let (counts, track) =

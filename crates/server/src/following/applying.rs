@@ -6,26 +6,31 @@
 //! No check that a client's request passes is made: neither rights nor memory nor limits. What the master did is done; an answer
 //! that is an error is told in the log, as it means that both hold different data.
 //!
+//! What a slow script has is not waited for here: the unit is left, and done later. Whoever has the link goes on reporting meanwhile, and looks
+//! whether its order is in force.
+//!
 //! Thread rule: the thread that has the link, in the place of a guest of the keyspace.
 
 use super::link::PATIENCE;
 use crate::blocking;
 use crate::dispatch::MOMENT_AGE_MAX;
+use crate::holders::Claimed;
 use crate::replay::{Found, Replay};
 use crate::server::Server;
 use command::effects::Scope;
 use command::execute::{keys_locked, needs_all};
 use command::table::{self, Runs};
-use command::{Args, Flags};
+use command::{Args, Error, Flags};
+use engine::apply::Rejection;
 use engine::full_copy::OneMoment;
-use engine::residency;
-use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP, Slot};
+use engine::{Attention, residency};
+use keyspace::{Batch, DbIndex, Holding, Key, NO_TIME_IS_UP, Slot};
 use replication::link::limits::RUN_UNITS_MAX;
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::{Ticks, UnixMs};
 use telemetry::log;
 use value::table::position_of;
@@ -33,6 +38,16 @@ use wire::{Request, RequestBuf};
 
 /// Errors that are told one by one; of more only now and then.
 const ERRORS_TOLD: u64 = 20;
+
+/// How long a unit stands in line for what it needs.
+const IN_LINE_MAX: Duration = Duration::from_millis(100);
+
+/// Why a unit is not done: nothing of it is, and it may be tried again.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// Somebody has what it needs, and may have it for long.
+    HeldUp,
+}
 
 /// The commands of units that are done together.
 type Run<'g> = SmallVec<[Found<'g>; RUN_UNITS_MAX]>;
@@ -46,6 +61,8 @@ pub struct Applier<'s> {
     /// A unit that takes longer than this makes the moment too old for the next.
     stale_ticks: u64,
     errors: u64,
+    /// That the next unit is held up, for those who may hold keys for long.
+    claim: Option<Claimed<'s>>,
 }
 
 impl<'s> Applier<'s> {
@@ -58,41 +75,93 @@ impl<'s> Applier<'s> {
             words: Words::default(),
             stale_ticks: server.ticks.ticks_in(MOMENT_AGE_MAX),
             errors: 0,
+            claim: None,
         }
     }
 
     /// Does a unit.
-    pub fn apply(&mut self, unit: &Unit<'_>) {
+    ///
+    /// # Errors
+    /// It is left for later.
+    pub fn apply(&mut self, unit: &Unit<'_>) -> Result<(), Undone> {
         residency::wait_for_room(&self.server.engine);
         let server = self.server;
         let now = server.engine.clock.now();
-        let mut batch = server.engine.keyspace.enter(self.guest);
+        let Some(mut batch) = self.enter() else {
+            self.claim(Holding::all);
+            return Err(Undone::HeldUp);
+        };
         batch.begin_unit(unit.bytes(), DbIndex(unit.end().database), now);
         let mut words = std::mem::take(&mut self.words);
-        let mut walk = unit.walk(&mut words);
+        let done = self.apply_within(&mut batch, unit, &mut words);
+        self.words = words;
+        match &done {
+            Ok(()) => {
+                self.claim = None;
+                self.end_unit(&mut batch, now);
+            }
+            Err(_) => batch.take_back_unit(),
+        }
+        server.tracking.end_batch(&server.net.clients, self.guest);
+        done
+    }
+
+    /// What a transaction needs is held before the first of its commands, so that none of them is left.
+    fn apply_within(
+        &mut self,
+        batch: &mut Batch<'_>,
+        unit: &Unit<'_>,
+        words: &mut Words,
+    ) -> Result<(), Undone> {
+        let mut walk = unit.walk(words);
         while let Some(group) = walk.next_group() {
             if unit.kind() == UnitKind::Transaction && !batch.is_holding() {
                 match group.is_all {
-                    true => self.hold(&mut batch, group),
-                    false => self.hold_long(&mut batch, unit),
+                    true => self.hold(batch, group)?,
+                    false => self.hold_long(batch, unit)?,
                 }
             }
             for request in group.commands() {
-                self.command(&mut batch, &request);
+                self.command(batch, &request)?;
             }
         }
-        self.words = words;
-        self.end_unit(&mut batch, now);
-        server.tracking.end_batch(&server.net.clients, self.guest);
+        Ok(())
+    }
+
+    /// Enters the keyspace, unless somebody has all of it for long.
+    fn enter(&self) -> Option<Batch<'s>> {
+        let (server, began) = (self.server, Instant::now());
+        let is_held_for_long =
+            || server.engine.attention().contains(Attention::SLOW_SCRIPT) && server.holders.has_all();
+        let gives_up = || began.elapsed() >= IN_LINE_MAX || is_held_for_long();
+        let mut batch = server.engine.keyspace.enter_unless(self.guest, gives_up)?;
+        batch.leave_lines_after(IN_LINE_MAX);
+        Some(batch)
+    }
+
+    /// Has others wait who would hold the unit up that is held up now.
+    #[cold]
+    fn claim(&mut self, needs: impl FnOnce() -> Holding) {
+        let server = self.server;
+        self.claim.get_or_insert_with(|| server.holders.claim(&server.engine, needs()));
     }
 
     /// Does units that are a command each, in one stay in the keyspace, for as long as `goes_on` says before each. Gives the offset up to which
-    /// they are done.
-    pub fn apply_run(&mut self, run: Group<'_>, mut goes_on: impl FnMut() -> bool) -> u64 {
+    /// they are done, and why not the next.
+    pub fn apply_run(
+        &mut self,
+        run: Group<'_>,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> (u64, Result<(), Undone>) {
         residency::wait_for_room(&self.server.engine);
         let server = self.server;
         let mut now = server.engine.clock.now();
-        let mut batch = server.engine.keyspace.enter(self.guest);
+        let Some(mut batch) = self.enter() else {
+            if let Some(request) = run.commands().next() {
+                self.claim_for(&request);
+            }
+            return (run.begin(), Err(Undone::HeldUp));
+        };
         let db = DbIndex(run.database().unwrap_or_default());
         let is_there = db.0 < server.engine.keyspace.databases();
         // Whose names are others is looked for by these, one by one.
@@ -100,7 +169,7 @@ impl<'s> Applier<'s> {
         let prepared = if is_plain { self.prepare(&batch, db, run) } else { Run::new() };
         let mut tick = server.ticks.now();
         let mut taken_at = tick;
-        let mut done = run.begin();
+        let (mut done, mut result) = (run.begin(), Ok(()));
         for (index, request) in run.commands().enumerate() {
             if !goes_on() {
                 break;
@@ -109,15 +178,20 @@ impl<'s> Applier<'s> {
                 (now, taken_at) = (server.engine.clock.now(), tick);
             }
             batch.begin_unit(request.bytes, db, now);
-            match prepared.get(index) {
+            result = match prepared.get(index) {
                 Some(found) => self.command_found(&mut batch, &request, found, &mut tick),
                 None => self.command(&mut batch, &request),
+            };
+            if result.is_err() {
+                batch.take_back_unit();
+                break;
             }
+            self.claim = None;
             self.end_unit(&mut batch, now);
             done = request.end;
         }
         server.tracking.end_batch(&server.net.clients, self.guest);
-        done
+        (done, result)
     }
 
     /// Has a copy of one moment take what a run's commands change; how many of them, from the first on, may be done now.
@@ -209,17 +283,15 @@ impl<'s> Applier<'s> {
         batch.release();
     }
 
-    fn command(&mut self, batch: &mut Batch<'_>, request: &UnitRequest<'_>) {
+    fn command(&mut self, batch: &mut Batch<'_>, request: &UnitRequest<'_>) -> Result<(), Undone> {
         if request.database >= self.server.engine.keyspace.databases() {
             self.tell(request, &"there is no such database here (see `databases`)");
-            return;
+            return Ok(());
         }
         let own = self.own(&request.request);
         let words = own.as_ref().map_or(request.request, RequestBuf::as_request);
         let done = self.replay.apply_within(batch, DbIndex(request.database), NO_TIME_IS_UP, &words);
-        if let Err(rejection) = done {
-            self.tell(request, &rejection);
-        }
+        done.map(drop).or_else(|rejection| self.judge(request, &rejection))
     }
 
     #[inline]
@@ -229,11 +301,41 @@ impl<'s> Applier<'s> {
         request: &UnitRequest<'_>,
         found: &Found<'_>,
         tick: &mut Ticks,
-    ) {
+    ) -> Result<(), Undone> {
         let place = (DbIndex(request.database), NO_TIME_IS_UP);
-        if let Err(rejection) = self.replay.apply_found(batch, place, &request.request, found, tick) {
-            self.tell(request, &rejection);
+        let done = self.replay.apply_found(batch, place, &request.request, found, tick);
+        done.map(drop).or_else(|rejection| self.judge(request, &rejection))
+    }
+
+    /// Whether a command that came to nothing is left for later. If not, the data are what it left.
+    #[cold]
+    fn judge(&mut self, request: &UnitRequest<'_>, rejection: &Rejection) -> Result<(), Undone> {
+        match rejection {
+            Rejection::Failed(_, Error::InUse) => {
+                self.claim_for(request);
+                Err(Undone::HeldUp)
+            }
+            rejection => {
+                self.tell(request, rejection);
+                Ok(())
+            }
         }
+    }
+
+    /// Nothing more comes for now.
+    pub fn rest(&mut self) {
+        self.claim = None;
+    }
+
+    /// [`Applier::claim`], for a command alone.
+    #[cold]
+    fn claim_for(&mut self, request: &UnitRequest<'_>) {
+        let (server, mut keys) = (self.server, Vec::new());
+        let are_known = self.note_keys_of(request, &mut |key| keys.push(key));
+        self.claim(|| match are_known {
+            true => Holding::of(&server.engine.keyspace, &keys),
+            false => Holding::all(),
+        });
     }
 
     /// The request by the table's names, if its word is one that `rename-command` gives here: a Redis with the same lines sends what its clients said.
@@ -243,18 +345,30 @@ impl<'s> Applier<'s> {
     }
 
     /// Holds what the commands of a transaction touch, so that nobody sees a part of it.
-    fn hold(&self, batch: &mut Batch<'_>, group: Group<'_>) {
+    fn hold(&mut self, batch: &mut Batch<'_>, group: Group<'_>) -> Result<(), Undone> {
         let mut keys = Vec::new();
-        match self.note_keys(group, &mut |key| keys.push(key)) {
-            true => batch.hold(&keys),
-            false => batch.hold_all_behind_scripts(),
+        let are_known = self.note_keys(group, &mut |key| keys.push(key));
+        self.hold_keys(batch, are_known.then_some(&keys))
+    }
+
+    /// Holds these, or everything.
+    fn hold_keys(&mut self, batch: &mut Batch<'_>, keys: Option<&Vec<Key<'_>>>) -> Result<(), Undone> {
+        let is_held = match keys {
+            Some(keys) => batch.try_hold(keys),
+            None => batch.try_hold_all(),
+        };
+        if is_held {
+            return Ok(());
         }
+        let keyspace = &self.server.engine.keyspace;
+        self.claim(|| keys.map_or_else(Holding::all, |keys| Holding::of(keyspace, keys)));
+        Err(Undone::HeldUp)
     }
 
     /// The same for one with more words than are noted at a time: it is gone over once more for that, and of each slot one key is noted, since
     /// the names of all would take more memory than itself.
     #[cold]
-    fn hold_long(&self, batch: &mut Batch<'_>, unit: &Unit<'_>) {
+    fn hold_long(&mut self, batch: &mut Batch<'_>, unit: &Unit<'_>) -> Result<(), Undone> {
         let (mut words, mut slots) = (Words::default(), BTreeMap::new());
         let mut walk = unit.walk(&mut words);
         while let Some(group) = walk.next_group() {
@@ -262,35 +376,44 @@ impl<'s> Applier<'s> {
                 slots.entry((key.db, key.slot)).or_insert_with(|| key.bytes.to_vec());
             };
             if !self.note_keys(group, &mut note) {
-                return batch.hold_all_behind_scripts();
+                return self.hold_keys(batch, None);
             }
         }
         let keyspace = &self.server.engine.keyspace;
         let keys: Vec<Key<'_>> = slots.iter().map(|((db, _), name)| keyspace.key(*db, name)).collect();
-        batch.hold(&keys);
+        self.hold_keys(batch, Some(&keys))
     }
 
     /// Shows the keys of commands. False: one of them may touch any.
-    fn note_keys<'g>(&'g self, group: Group<'g>, note: &mut impl FnMut(Key<'g>)) -> bool {
+    fn note_keys<'g>(&self, group: Group<'g>, note: &mut impl FnMut(Key<'g>)) -> bool
+    where
+        's: 'g,
+    {
+        group.commands().all(|request| self.note_keys_of(&request, note))
+    }
+
+    /// The same of one.
+    fn note_keys_of<'g>(&self, request: &UnitRequest<'g>, note: &mut impl FnMut(Key<'g>)) -> bool
+    where
+        's: 'g,
+    {
         let engine = &self.server.engine;
-        let mut keys: Vec<Key<'g>> = Vec::new();
-        for request in group.commands() {
-            if self.own(&request.request).is_some() {
-                return false;
-            }
-            let row = table::find_for(&request.request).map(|command| command.row.handler);
-            let Some(Runs::Data(row)) = row else { return false };
-            if !row.accepts(request.request.len()) || request.database >= engine.keyspace.databases() {
-                continue;
-            }
-            let place = (DbIndex(request.database), NO_TIME_IS_UP);
-            let args = Args::new(request.request, &engine.keyspace, place, &engine.settings);
-            if needs_all(row, &args) {
-                return false;
-            }
-            keys_locked(row, &args, &mut keys);
-            keys.drain(..).for_each(&mut *note);
+        if self.own(&request.request).is_some() {
+            return false;
         }
+        let row = table::find_for(&request.request).map(|command| command.row.handler);
+        let Some(Runs::Data(row)) = row else { return false };
+        if !row.accepts(request.request.len()) || request.database >= engine.keyspace.databases() {
+            return true;
+        }
+        let place = (DbIndex(request.database), NO_TIME_IS_UP);
+        let args = Args::new(request.request, &engine.keyspace, place, &engine.settings);
+        if needs_all(row, &args) {
+            return false;
+        }
+        let mut keys: Vec<Key<'g>> = Vec::new();
+        keys_locked(row, &args, &mut keys);
+        keys.drain(..).for_each(note);
         true
     }
 

@@ -35,6 +35,10 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often it looks whether there is something to report.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The same where something is left to be done.
+const UNDONE_POLL: Duration = Duration::from_millis(5);
+
 /// While what the master sends is held back, so much of it is kept here; what comes then stays where it is.
 const PAUSED_BYTES_MAX: usize = 16 << 20;
 
@@ -55,6 +59,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
     while is_on() {
         let Some(status) = server.following.status() else { return };
         let ended = attempt(server, order, (&status, asks_for_all), &mut applier);
+        applier.rest();
         let now = server.engine.clock.now();
         server.following.change(order, |status| {
             if status.phase == Phase::Connected {
@@ -244,11 +249,7 @@ impl<'s> Link<'s> {
                 self.server.following.change(self.order, |status| status.heard_at = now);
                 Ok(true)
             }
-            Err(error) if error.kind() == ErrorKind::TimedOut => match self.heard.elapsed() > timeout(server)
-            {
-                true => Err(io::Error::new(ErrorKind::TimedOut, self.what_was_silent())),
-                false => Ok(false),
-            },
+            Err(error) if error.kind() == ErrorKind::TimedOut => self.check_silence().map(|()| false),
             Err(error) => Err(io::Error::new(error.kind(), format!("Connection with master lost: {error}"))),
         }
     }
@@ -485,7 +486,8 @@ impl<'s> Link<'s> {
             }
             match rest.waiting_bytes() > PAUSED_BYTES_MAX && (!is_done || rest.is_paused()) {
                 true => self.read_nothing()?,
-                false => self.read_or_answer(rest.asked())?,
+                false if is_done => self.read_or_answer(rest.asked())?,
+                false => self.read_soon()?,
             }
         }
     }
@@ -496,6 +498,26 @@ impl<'s> Link<'s> {
         self.heard = Instant::now();
         self.forget_used();
         self.look()
+    }
+
+    /// Reads what is there, and is soon back where something is left to be done.
+    fn read_soon(&mut self) -> io::Result<()> {
+        let (socket, following) = (self.outgoing.socket(), &self.server.following);
+        if self.has_more || following.bell.wait(socket, UNDONE_POLL, || false) {
+            return self.read().map(drop);
+        }
+        self.forget_used();
+        self.look()?;
+        self.check_silence()
+    }
+
+    /// # Errors
+    /// The master has said nothing for too long.
+    fn check_silence(&self) -> io::Result<()> {
+        match self.heard.elapsed() > timeout(self.server) {
+            true => Err(io::Error::new(ErrorKind::TimedOut, self.what_was_silent())),
+            false => Ok(()),
+        }
     }
 
     /// Reads what comes within a short time, unless the stream is done here up to an offset before.

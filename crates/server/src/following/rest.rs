@@ -4,7 +4,7 @@
 //!
 //! Thread rule: the thread that has the link.
 
-use super::applying::Applier;
+use super::applying::{Applier, Undone};
 use super::link::{PATIENCE, look};
 use crate::feeding::{self, joining, synced};
 use crate::followed::Phase;
@@ -48,7 +48,7 @@ impl Rest {
     }
 
     /// Takes bytes that go on where those before ended, and does all units that are whole. False: nothing more is done now, since what there is
-    /// has to stay as it is for a while.
+    /// has to stay as it is for a while, or somebody has it for long.
     ///
     /// # Errors
     /// They are nothing that a master says, or the order is not in force any more.
@@ -80,25 +80,26 @@ impl Rest {
         result
     }
 
-    /// Does what has come. False: there is something that a copy of one moment has to have before.
+    /// Does what has come. False: something of it is left for later, or there is something that a copy of one moment has to have before.
     fn apply(&mut self, applier: &mut Applier<'_>) -> io::Result<bool> {
         // None begins meanwhile.
         let copy = self.server.following.copying();
         let copy = copy.as_deref();
         while !self.is_paused() {
-            if let Some(run) = self.units.next_run() {
+            let result = if let Some(run) = self.units.next_run() {
                 let mut free = copy.map_or(usize::MAX, |copy| applier.copied_of_run(copy, run));
                 if free == 0 {
                     self.units.give_back();
                     return Ok(false);
                 }
                 let server = &self.server;
-                let done = applier.apply_run(run, || {
+                let (done, result) = applier.apply_run(run, || {
                     let is_next = free > 0 && !is_paused(server);
                     free -= usize::from(is_next);
                     is_next
                 });
                 self.units.take_back(done);
+                result
             } else {
                 match self.units.next_unit() {
                     Ok(Some(unit)) => {
@@ -106,16 +107,22 @@ impl Rest {
                             self.units.give_back();
                             return Ok(false);
                         }
-                        if unit.kind() == UnitKind::GetAck {
-                            self.asked.extend(unit.acknowledged());
+                        let result = applier.apply(&unit);
+                        let asked = unit.acknowledged().filter(|_| unit.kind() == UnitKind::GetAck);
+                        match result {
+                            Ok(()) => self.asked.extend(asked),
+                            Err(_) => self.units.give_back(),
                         }
-                        applier.apply(&unit);
+                        result
                     }
                     Ok(None) => return Ok(true),
                     Err(ending) => return Err(io::Error::new(ErrorKind::InvalidData, ending)),
                 }
+            };
+            match result {
+                Ok(()) => self.wait_for_log()?,
+                Err(Undone::HeldUp) => return Ok(false),
             }
-            self.wait_for_log()?;
         }
         Ok(true)
     }

@@ -47,7 +47,8 @@ impl Needs {
 
 /// A request that is held back.
 pub(super) struct Claim {
-    client: Arc<Client>,
+    /// None: a thread of the server's own, which looks again and again whether it is its turn.
+    client: Option<Arc<Client>>,
     /// What it needs.
     pub needs: Needs,
     /// When it was put up.
@@ -70,14 +71,20 @@ impl Claims {
 
     /// Whose claims they are, the earliest first.
     pub fn clients(&self) -> Vec<Arc<Client>> {
-        self.by_id.values().map(|claim| claim.client.clone()).collect()
+        self.by_id.values().filter_map(|claim| claim.client.clone()).collect()
     }
 
     /// The last claim.
-    pub fn put_up(&mut self, client: &Arc<Client>, needs: &Needs, standing: Standing) -> ClaimId {
+    pub fn put_up(
+        &mut self,
+        client: Option<&Arc<Client>>,
+        needs: &Needs,
+        standing: Standing,
+    ) -> ClaimId {
         self.count += 1;
         let id = ClaimId(self.count);
-        let claim = Claim { client: client.clone(), needs: needs.clone(), since: Instant::now(), standing };
+        let (client, needs) = (client.cloned(), needs.clone());
+        let claim = Claim { client, needs, since: Instant::now(), standing };
         self.by_id.insert(id, claim);
         id
     }
@@ -92,7 +99,10 @@ impl Claims {
     pub fn take_back(&mut self, id: ClaimId) -> Vec<Arc<Client>> {
         self.by_id.remove(&id);
         let later = self.by_id.range(id..).map(|(_, claim)| claim);
-        later.filter(|claim| claim.standing.behind == Some(id)).map(|claim| claim.client.clone()).collect()
+        later
+            .filter(|claim| claim.standing.behind == Some(id))
+            .filter_map(|claim| claim.client.clone())
+            .collect()
     }
 
     /// The claim that a request has to wait for which wants this and may hold it for long, of those that `is_due` says are waited for.
@@ -149,7 +159,7 @@ mod tests {
         fn put_up(&mut self, client: u64, wanted: &Holding, standing: Standing) -> ClaimId {
             let client = Client::new(client, String::new(), String::new(), -1, (0, 0), UnixMs(0));
             let needs = Needs { slots: wanted.clone(), passes_migrations: false };
-            self.claims.put_up(&Arc::new(client), &needs, standing)
+            self.claims.put_up(Some(&Arc::new(client)), &needs, standing)
         }
 
         /// The claim before, if all are due.
