@@ -340,6 +340,74 @@ fn what_a_slow_script_has_at_a_replica_is_written_when_it_ends() {
         there.call(&["REPLICAOF", "NO", "ONE"]).unwrap();
         wait_until("it is master", || replica.output().contains("MASTER MODE enabled"));
         assert_eq!(ask(&mut there, &["SCRIPT", "KILL"]), "OK");
+        assert!(is_error(&slow.read_value().unwrap(), "ERR Script killed"));
         assert_eq!(ask(&mut there, &["SET", "k", "6"]), "OK");
     }
+}
+
+/// A copy that comes while a script is slow waits for its end with the link. Nobody is told meanwhile that data are being loaded.
+#[test]
+fn who_ends_a_slow_script_is_heard_while_a_copy_waits_for_it() {
+    let threads = ["--threads", "3", "--threads-min", "3", "--busy-reply-threshold", "50"];
+    let (above, replica) = (master("memory", &[]), master("memory", &threads));
+    let [mut here, mut there] = [&above, &replica].map(|server| server.connect().unwrap());
+    follow(&mut there, &above);
+    assert_eq!(ask(&mut here, &["MSET", "k", "1", "other", "1"]), "OK");
+    agree(&above, &replica);
+    let mut slow = replica.connect().unwrap();
+    slow.send_request(&["EVAL_RO", ENDLESS, "1", "k"]).unwrap();
+    wait_until("the script is slow", || ask(&mut there, &["GET", "k"]).starts_with("BUSY"));
+    assert_eq!(ask(&mut here, &["DEBUG", "CHANGE-REPL-ID"]), "OK");
+    here.call(&["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
+    wait_until("another copy has come", || replica.output().matches("Loading DB in memory").count() == 2);
+    for _ in 0..100 {
+        assert_eq!(ask(&mut there, &["GET", "other"]), "1");
+    }
+    assert_eq!(ask(&mut there, &["SCRIPT", "KILL"]), "OK");
+    assert!(is_error(&slow.read_value().unwrap(), "ERR Script killed"));
+    wait_until("it is loaded", || replica.output().matches("Finished with success").count() == 2);
+    agree(&above, &replica);
+}
+
+/// Two clients have slow scripts in turn, one of which has always begun before the other ends. Who needs everything for a moment has it all the same.
+#[test]
+fn a_masters_stream_comes_to_its_turn_behind_scripts_that_overlap() {
+    const LONG: &str = "local t0 = redis.call('TIME') \
+        while true do local t = redis.call('TIME') redis.call('GET', KEYS[1]) \
+        if (t[1] - t0[1]) * 1000 + (t[2] - t0[2]) / 1000 > 400 then return 1 end end";
+    let threads = ["--threads", "3", "--threads-min", "3", "--busy-reply-threshold", "20"];
+    let (above, replica) = (master("memory", &[]), master("memory", &threads));
+    let [mut here, mut there] = [&above, &replica].map(|server| server.connect().unwrap());
+    follow(&mut there, &above);
+    assert_eq!(ask(&mut here, &["MSET", "k:0", "1", "k:1", "1"]), "OK");
+    agree(&above, &replica);
+    let mut scripts = [replica.connect().unwrap(), replica.connect().unwrap()];
+    let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+    let (mut turn, mut end, mut is_written) = (0, u64::MAX, false);
+    let began = Instant::now();
+    let mut runs = [false; 2];
+    while offset(&mut there, "slave_repl_offset") < end {
+        assert!(began.elapsed() < Duration::from_secs(20), "it has no turn: {}", replica.last_lines());
+        let key = format!("k:{turn}");
+        scripts[turn].send_request(&["EVAL_RO", LONG, "1", &key]).unwrap();
+        runs[turn] = true;
+        wait_until("it is slow, or the other has ended and everything was had", || {
+            ask(&mut there, &["GET", &key]).starts_with("BUSY")
+                || offset(&mut there, "slave_repl_offset") >= end
+        });
+        if !is_written {
+            for line in [&["MULTI"][..], &["SET", "a", "1"], &["FLUSHALL"], &["EXEC"]] {
+                here.call(line).unwrap();
+            }
+            (end, is_written) = (offset(&mut here, "master_repl_offset"), true);
+        }
+        turn = 1 - turn;
+        if std::mem::take(&mut runs[turn]) {
+            assert_eq!(scripts[turn].read_value().unwrap(), Value::Int(1));
+        }
+    }
+    for script in scripts.iter_mut().zip(runs).filter_map(|(script, runs)| runs.then_some(script)) {
+        script.read_value().unwrap();
+    }
+    agree(&above, &replica);
 }

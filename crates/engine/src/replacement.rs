@@ -78,12 +78,11 @@ pub fn check(engine: &Engine, path: &Path, mut source: impl io::Read) -> io::Res
 /// # Errors
 /// What became of what was there.
 pub fn replace(
-    engine: &Engine,
+    Alone(Unwritten(engine)): &Alone<'_>,
     (path, libraries): (&Path, Libraries),
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let _alone = Alone::begin(engine);
     let log = engine.durability.log();
     if let Some(log) = log {
         give_way(engine, log, stream).map_err(Failure::Kept)?;
@@ -288,11 +287,13 @@ pub enum Step {
 ///
 /// # Errors
 /// What became of what was there.
-pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<(), Failure> {
+pub fn rewind(
+    engine: &Arc<Engine>,
+    _alone: &Alone<'_>,
+    past: &Past,
+    tell: &dyn Fn(Step),
+) -> Result<(), Failure> {
     let log = engine.durability.log().expect("what was looked back to is in it");
-    let _alone = Alone::begin(engine);
-    // Whoever was let in before clients were refused has left: nothing is appended any more.
-    alone_behind_scripts(engine, |_| ());
     engine.residency.load_again().map_err(Failure::Kept)?;
     if let Err(error) = give_way(engine, log, past.stream) {
         engine.residency.note_loaded_again();
@@ -364,13 +365,21 @@ impl Drop for Unwritten<'_> {
 }
 
 /// Nobody else is in the keyspace, and nothing goes over it, while this is there.
-struct Alone<'s>(Unwritten<'s>);
+pub struct Alone<'s>(Unwritten<'s>);
 
 impl Alone<'_> {
-    fn begin(engine: &Engine) -> Alone<'_> {
+    /// From here on, when all have left: until then nobody is told that data are being loaded, and who would end a slow script is heard. Calls
+    /// `meanwhile` as long as one is slow.
+    ///
+    /// # Errors
+    /// That of `meanwhile`.
+    pub fn begin<'e>(
+        engine: &'e Engine,
+        meanwhile: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<Alone<'e>> {
         let unwritten = Unwritten::begin(engine);
-        engine.set_attention(Attention::LOADING, true);
-        Alone(unwritten)
+        alone(engine, meanwhile, |_| engine.set_attention(Attention::LOADING, true))?;
+        Ok(Alone(unwritten))
     }
 }
 

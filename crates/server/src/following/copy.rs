@@ -6,8 +6,9 @@ use crate::blocking;
 use crate::server::Server;
 use ::log::{Lsn, Stream};
 use engine::import::rdb;
-use engine::replacement::{self, Beside, Failure, Loaded};
+use engine::replacement::{self, Alone, Beside, Failure, Loaded};
 use engine::scripts::Libraries;
+use keyspace::Holding;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -112,6 +113,14 @@ pub fn put_in_place(
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Stream> {
+    let _claim = server.holders.claim(&server.engine, Holding::all());
+    let alone = match &coming {
+        Coming::File(..) => Some(Alone::begin(&server.engine, &mut || {
+            meanwhile()?;
+            look(server, order)
+        })?),
+        Coming::Loaded(..) => None,
+    };
     let _still = server.following.stand_still();
     look(server, order)?;
     if server.following.wanted(order).is_some_and(|wanted| !wanted.takes_copy) {
@@ -119,12 +128,14 @@ pub fn put_in_place(
     }
     taken::note_coming(server, (stream.offset, until))?;
     server.following.copies.fetch_add(1, Ordering::Relaxed);
-    let replaced = match coming {
-        Coming::File(path, libraries) => {
-            replacement::replace(&server.engine, (path, libraries), stream, meanwhile)
+    let replaced = match (coming, &alone) {
+        (Coming::File(path, libraries), Some(alone)) => {
+            replacement::replace(alone, (path, libraries), stream, meanwhile)
         }
-        Coming::Loaded(loaded, beside) => replacement::take_over(beside, *loaded, stream, meanwhile),
+        (Coming::Loaded(loaded, beside), _) => replacement::take_over(beside, *loaded, stream, meanwhile),
+        (Coming::File(..), None) => unreachable!("what is loaded from its file is loaded alone"),
     };
+    drop(alone);
     let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
     if server.engine.durability.log().is_none() && is_emptied {
         let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };

@@ -14,6 +14,7 @@ use config::DisklessLoad;
 use engine::durability;
 use engine::replacement::{self, Beside, Checked, Loaded};
 use engine::scripts::Libraries;
+use keyspace::Holding;
 use net::connect::Outgoing;
 use replication::insync::Moment;
 use replication::link::limits::RDB_BYTES_MAX_DEFAULT;
@@ -450,7 +451,9 @@ impl<'s> Link<'s> {
             let _ = self.report(Report::Loading);
             self.look()
         };
+        let claim = server.holders.claim(&server.engine, Holding::all());
         let beside = Beside::begin(&server.engine, &mut meanwhile)?;
+        drop(claim);
         // Somebody may have written in between.
         Ok(self.is_loaded_beside(id).then_some(beside))
     }

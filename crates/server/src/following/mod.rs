@@ -24,7 +24,7 @@ use crate::followed::{Master, Phase, Retry, State, Status};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability, replacement};
-use keyspace::KeepsAll;
+use keyspace::{Holding, KeepsAll};
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -193,6 +193,7 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
 pub fn become_follower(server: &Server) {
     let engine = &server.engine;
     engine.keyspace.keep_all(KeepsAll::Following, true);
+    let _claim = server.holders.claim(engine, Holding::all());
     // Those who were let in before clients' writes were refused have left.
     replacement::alone_behind_scripts(engine, |_| {
         engine.durability.set_following(true);
@@ -338,8 +339,9 @@ mod tests {
         std::fs::write(&path, writer.finish()).unwrap();
         let checked = replacement::check(engine, &path, std::fs::File::open(&path).unwrap()).unwrap();
         let mut calls = 0;
+        let alone = replacement::Alone::begin(engine, &mut || Ok(())).unwrap();
         let replaced = replacement::replace(
-            engine,
+            &alone,
             (&path, checked.libraries),
             Stream::begin(::log::Lsn(7)),
             &mut || {

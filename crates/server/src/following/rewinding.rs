@@ -9,7 +9,8 @@
 
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
-use engine::replacement::{self, Failure, Past, Step};
+use engine::replacement::{self, Alone, Failure, Past, Step};
+use keyspace::Holding;
 use std::io;
 use std::time::Instant;
 use telemetry::log;
@@ -69,9 +70,12 @@ pub fn go_back(
             return Ok(());
         }
     };
+    let claim = server.holders.claim(engine, Holding::all());
+    let alone = Alone::begin(engine, look)?;
+    drop(claim);
     tell_of_acknowledged(server, &past);
     let _still = server.following.stand_still();
-    match replacement::rewind(engine, &past, &|step| stop_if_wanted(server, step)) {
+    match replacement::rewind(engine, &alone, &past, &|step| stop_if_wanted(server, step)) {
         Ok(()) => {
             note_done(server, before, past.stream, began);
             Ok(())

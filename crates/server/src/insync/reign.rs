@@ -10,8 +10,9 @@ use crate::pause::{Paused, Purpose};
 use crate::server::Server;
 use crate::shard::Address;
 use ::log::{ReplicationId, Stream};
-use engine::replacement::{self, Failure};
+use engine::replacement::{self, Alone, Failure};
 use engine::{Attention, durability};
+use keyspace::Holding;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,8 +135,17 @@ pub fn go_back(server: &Arc<Server>, offset: u64) -> bool {
         }
     };
     let _only = server.following.thread.lock();
+    let claim = server.holders.claim(engine, Holding::all());
+    let alone = match Alone::begin(engine, &mut || super::look(server)) {
+        Ok(alone) => alone,
+        Err(error) => {
+            log!(Warning, "The data cannot go back to offset {offset}: {error}");
+            return false;
+        }
+    };
+    drop(claim);
     let _still = server.following.stand_still();
-    let done = replacement::rewind(engine, &past, &|_| ());
+    let done = replacement::rewind(engine, &alone, &past, &|_| ());
     match &done {
         Ok(()) => rewinding::note_done(server, before, past.stream, began),
         Err(failure) => log!(Warning, "The data cannot go back to offset {offset}: {failure}"),
