@@ -90,7 +90,7 @@ pub fn replace(
     clear(engine);
     let loaded = load(engine, (&engine.keyspace, path), meanwhile).and_then(|()| {
         set_libraries(engine, libraries);
-        log.map_or(Ok(()), |log| settle(engine, log, stream))
+        log.map_or(Ok(()), |log| settle(engine, log, stream, meanwhile))
     });
     loaded.map_err(|error| {
         if log.is_some() {
@@ -191,18 +191,32 @@ pub fn take_over(
     let log = engine.durability.log();
     if let Some(log) = log {
         give_way(engine, log, stream).map_err(Failure::Kept)?;
-        write_coming(engine, log, &coming).map_err(Failure::Torn)?;
+        write_coming(engine, log, &coming, meanwhile).map_err(Failure::Torn)?;
     }
     exchange(engine, coming, meanwhile);
     log.map_or(Ok(()), |log| begin(engine, log, stream)).map_err(Failure::Torn)
 }
 
 /// Has the log begin with what takes the place of all.
-fn write_coming(engine: &Engine, log: &Log, coming: &Loaded) -> io::Result<()> {
+fn write_coming(
+    engine: &Engine,
+    log: &Log,
+    coming: &Loaded,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
     match log.rests() {
         true => durability::sync(engine),
-        false => checkpoint::write_coming(engine, log, (&coming.keyspace, &coming.libraries), engine.guest())
-            .map(drop),
+        false => {
+            let (coming, meanwhile) = ((&coming.keyspace, &coming.libraries), &mut undisturbed(meanwhile));
+            checkpoint::write_coming(engine, log, coming, engine.guest(), meanwhile).map(drop)
+        }
+    }
+}
+
+/// What is called where nothing is left undone, whatever has become of the master.
+fn undisturbed(meanwhile: &mut dyn FnMut() -> io::Result<()>) -> impl FnMut() {
+    move || {
+        let _ = meanwhile();
     }
 }
 
@@ -434,11 +448,16 @@ fn load(
 }
 
 /// Has the log begin with what was loaded.
-fn settle(engine: &Engine, log: &Log, stream: Stream) -> io::Result<()> {
+fn settle(
+    engine: &Engine,
+    log: &Log,
+    stream: Stream,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
     match log.rests() {
         // What was appended meanwhile goes to no file, and counts as durable once it was passed by.
         true => durability::sync(engine)?,
-        false => drop(checkpoint::write(engine, log, engine.guest(), Pace::Full)?),
+        false => drop(checkpoint::write_while(engine, log, engine.guest(), &mut undisturbed(meanwhile))?),
     }
     begin(engine, log, stream)
 }

@@ -77,7 +77,20 @@ pub fn write(engine: &Engine, log: &Log, guest: usize, pace: Pace) -> io::Result
     })
 }
 
-/// The same, and calls `beside` in every interval: where nobody else runs, the log is to be flushed there.
+/// The same as fast as it goes, and calls `meanwhile` often.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_while(engine: &Engine, log: &Log, guest: usize, meanwhile: &mut dyn FnMut()) -> io::Result<u64> {
+    write_beside(engine, log, guest, Pace::Full, &mut |interval| {
+        if interval == Interval::BeforeSync {
+            log.await_disk(SYNC_POLL);
+        }
+        meanwhile();
+    })
+}
+
+/// As [`write`], and calls `beside` in every interval: where nobody else runs, the log is to be flushed there.
 ///
 /// # Errors
 /// Those of [`write`].
@@ -92,7 +105,7 @@ pub fn write_beside(
 }
 
 /// Writes a checkpoint of what is to take the place of all keys and functions, where there is no store. Nobody else knows these keys, and nothing is
-/// appended meanwhile. Gives its bytes.
+/// appended meanwhile. Gives its bytes. Calls `meanwhile` often.
 ///
 /// # Errors
 /// If the disk refuses.
@@ -101,17 +114,14 @@ pub fn write_coming(
     log: &Log,
     (keyspace, libraries): (&Keyspace, &Libraries),
     guest: usize,
+    meanwhile: &mut dyn FnMut(),
 ) -> io::Result<u64> {
-    write_keys(
-        engine,
-        log,
-        (keyspace, Some(libraries)),
-        (guest, Pace::Full),
-        &mut |interval| match interval {
-            Interval::BetweenSlots => {}
-            Interval::BeforeSync => thread::sleep(SYNC_POLL),
-        },
-    )
+    write_keys(engine, log, (keyspace, Some(libraries)), (guest, Pace::Full), &mut |interval| {
+        if interval == Interval::BeforeSync {
+            thread::sleep(SYNC_POLL);
+        }
+        meanwhile();
+    })
 }
 
 fn write_keys(

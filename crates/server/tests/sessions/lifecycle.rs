@@ -1,11 +1,14 @@
 //! How connections and servers end.
 
 use crate::harness::{PATIENCE, TestServer};
+use ::log::Flushing;
+use engine::replacement;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use value::rdb::file::{FileValue, FileWriter};
 
 #[test]
 fn a_client_that_closes_its_half_gets_its_replies() {
@@ -118,4 +121,30 @@ fn an_address_in_use_is_named_in_one_sentence() {
     let expected =
         format!("Failed listening on port {port} (TCP): 127.0.0.1:{port} is in use by another program");
     assert_eq!(error.to_string(), expected);
+}
+
+/// The master hears of somebody who takes its copy all the while, also as long as a checkpoint with it is written.
+#[test]
+fn who_takes_a_copy_looks_after_its_link_while_it_writes_a_checkpoint() {
+    let server = TestServer::start_durable("edition durable", Flushing::Threads);
+    let mut writer = FileWriter::new();
+    writer.database(0, 1, 0);
+    writer.entry(b"key", FileValue::String(b"1"), None, None);
+    let path = std::env::temp_dir().join(format!("tarn-taken-{}.rdb", std::process::id()));
+    std::fs::write(&path, writer.finish()).unwrap();
+    let engine = &server.server.engine;
+    let checked = replacement::check(engine, &path, std::fs::File::open(&path).unwrap()).unwrap();
+    let alone = replacement::Alone::begin(engine, &mut || Ok(())).unwrap();
+    let mut calls = 0;
+    let (copy, stream) = ((&*path, checked.libraries), ::log::Stream::begin(::log::Lsn(7)));
+    replacement::replace(&alone, copy, stream, &mut || {
+        calls += 1;
+        Ok(())
+    })
+    .unwrap();
+    drop(alone);
+    std::fs::remove_file(&path).unwrap();
+    // It is one key: loading it takes no time.
+    assert!(calls > 0);
+    assert_eq!(server.connect().ask("GET key"), "1");
 }
