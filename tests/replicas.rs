@@ -4,7 +4,7 @@
 //! What is compared is what DEBUG DIGEST says, which is the same of the same keys here and in a Redis, and the offsets.
 
 use crate::{info, tarn};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -1189,4 +1189,100 @@ fn emptied_caches(master: &Server, replica: &Server) {
 fn who_caches_at_a_replica_is_told_of_what_its_master_empties() {
     emptied_caches(&follower(Program::Redis), &follower(tarn()));
     emptied_caches(&master("memory", &[]), &master("durable", &[]));
+}
+
+/// Redis says an empty line each second while it loads a copy, and reads nothing then: it is there, however long that takes.
+#[test]
+fn who_says_that_it_loads_its_copy_is_not_put_out() {
+    const REPL_TIMEOUT: Duration = Duration::from_secs(2);
+    for directly in ["yes", "no"] {
+        let master = master("memory", &["--repl-timeout", "2", "--repl-diskless-sync", directly]);
+        let mut client = master.connect().unwrap();
+        call(&mut client, &["SET", "a", "1"]);
+        let replica = shake_hands(&master);
+        let mut read = Vec::new();
+        read_until(&master, &replica, &mut read, b"REDIS0010");
+        let begun = read.windows(9).position(|some| some == b"REDIS0010").unwrap();
+        if directly == "yes" {
+            let at = read.windows(5).position(|some| some == b"$EOF:").unwrap() + 5;
+            let mark = read[at..at + 40].to_vec();
+            let mut behind = read.split_off(begun);
+            read_until(&master, &replica, &mut behind, &mark);
+        } else {
+            let line = read[..begun].rsplit(|byte| *byte == b'$').next().unwrap();
+            let bytes: usize = std::str::from_utf8(line).unwrap().trim().parse().unwrap();
+            while read.len() - begun < bytes {
+                let mut some = [0; 4096];
+                let count = replica.stream().read(&mut some).unwrap();
+                read.extend_from_slice(&some[..count]);
+            }
+        }
+        let began = Instant::now();
+        while began.elapsed() < 3 * REPL_TIMEOUT {
+            replica.stream().write_all(b"\n").unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        call(&mut client, &["SET", "a", "written behind it"]);
+        replica.stream().write_all(b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n0\r\n").unwrap();
+        read_until(&master, &replica, &mut Vec::new(), b"written behind it");
+    }
+}
+
+/// A master as Redis was before version 7 says how long a key is to last, not until when, and lets `*` stand for an id: its replicas take their own clocks.
+#[test]
+fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let old = thread::spawn(move || {
+        let (mut link, _) = listener.accept().unwrap();
+        let mut said = Vec::new();
+        while !holds(&said, b"PSYNC") {
+            let mut some = [0; 4096];
+            let count = link.read(&mut some).unwrap();
+            assert!(count > 0, "it asks for a copy");
+            said.extend_from_slice(&some[..count]);
+            if !holds(&said, b"PSYNC") {
+                let requests = some[..count].iter().filter(|byte| **byte == b'*').count();
+                let pong = if holds(&some[..count], b"PING") { "+PONG\r\n" } else { "+OK\r\n" };
+                let rest = "+OK\r\n".repeat(requests.saturating_sub(1));
+                link.write_all(format!("{pong}{rest}").as_bytes()).unwrap();
+            }
+        }
+        let copy = b"REDIS0009\xfa\x09redis-ver\x066.2.14\xff\0\0\0\0\0\0\0\0";
+        link.write_all(format!("+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), copy.len()).as_bytes())
+            .unwrap();
+        link.write_all(copy).unwrap();
+        let stream = "SELECT 0|SET a 1|EXPIRE a 1000|SET b 1 EX 1000|SETEX c 1000 1|PSETEX d 1000000 1|SET e 1|PEXPIRE e 1000000|\
+            SET f 1|GETEX f EX 1000|XADD s * f v|SET end 1";
+        for line in stream.split('|') {
+            let words: Vec<&str> = line.split(' ').collect();
+            let mut request = format!("*{}\r\n", words.len());
+            words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
+            link.write_all(request.as_bytes()).unwrap();
+        }
+        // It has gone when the replica has.
+        while link.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
+    });
+    let mut replica = master("durable", &["--replicaof", "127.0.0.1", &port]);
+    let mut client = replica.connect_loaded().unwrap();
+    wait_until("all of it is done", || shown(&call(&mut client, &["GET", "end"])) == "1");
+    let look = |client: &mut Client| {
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            let Value::Int(left) = call(client, &["PTTL", key]) else { panic!("PTTL is a number") };
+            assert!((1..=1_000_000).contains(&left), "{key}: {left}");
+            assert_eq!(shown(&call(client, &["GET", key])), "1");
+        }
+        let Value::Array(entries) = call(client, &["XRANGE", "s", "-", "+"]) else {
+            panic!("it is a stream")
+        };
+        let Value::Array(entry) = &entries[0] else { panic!("it has an entry") };
+        assert_ne!(entry[0], text("0-1"));
+    };
+    look(&mut client);
+    // So it is in the log.
+    wait_until("it is durable", || field(&mut client, "master_link_status").is_some());
+    replica.kill();
+    old.join().unwrap();
+    replica.restart().unwrap();
+    look(&mut replica.connect_loaded().unwrap());
 }

@@ -162,6 +162,9 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
     fn feed(self: &Arc<Self>, session: &mut Self::Session, out: &mut Vec<u8>);
 
+    /// A client has sent nothing but empty lines.
+    fn note_blank(&self, session: &Self::Session);
+
     /// What a client is told of what it wrote when replicas are too few for it: an error, without its first byte and its end.
     fn unreplicated(&self) -> Vec<u8>;
 

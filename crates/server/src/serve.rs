@@ -112,6 +112,12 @@ impl Service for Server {
         }
     }
 
+    fn note_blank(&self, session: &Session) {
+        if let Some(replica) = &session.replica {
+            replica.note_alive(self.engine.clock.now());
+        }
+    }
+
     fn unreplicated(&self) -> Vec<u8> {
         refusals::UNREPLICATED.as_bytes().to_vec()
     }

@@ -552,7 +552,12 @@ impl<S: Service> Connection<S> {
                     self.write_out(desk, buffers, context, Shown::NOTHING)?;
                     return Ok(bytes.len());
                 }
-                Ok(taken) => at += taken,
+                Ok(taken) => {
+                    if taken > 0 && buffers.requests.is_empty() {
+                        desk.service.note_blank(&self.session);
+                    }
+                    at += taken;
+                }
             }
             if buffers.requests.len() < requests_max {
                 return Ok(at);

@@ -19,7 +19,7 @@ use engine::full_copy::{self, Beginning, Facts, Stamps};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often it looks for more of the stream.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -149,9 +149,9 @@ impl Sending<'_> {
             return Ok(());
         }
         if copied.by_mark {
-            let (began, patience) = (Instant::now(), behind::patience(server));
-            replica.wait_for_acknowledgement(|| match began.elapsed() > patience {
-                true => Err(io::Error::other("it does not say that it has loaded its copy")),
+            let patience = behind::patience(server);
+            replica.wait_for_acknowledgement(|silent| match silent > patience {
+                true => Err(io::Error::other("it says nothing while it loads its copy (repl-timeout)")),
                 false => self.check_room(copied.from),
             })?;
         }
@@ -170,9 +170,11 @@ impl Sending<'_> {
             filter.take(&bytes, &mut filtered)?;
             server.feeding.look_at(replica, &filtered, sent)?;
             sent += filtered.len() as u64;
-            replica.send(filtered, patience)?;
+            replica.send_behind_copy(filtered, patience)?;
             replica.set_position(reading.offset());
         }
+        // It has had no reason to say anything until now.
+        replica.note_alive(server.engine.clock.now());
         replica.go_on(Some(copied.until));
         Ok(())
     }

@@ -111,6 +111,8 @@ struct Outbox {
     /// Its connection is gone.
     is_gone: bool,
     has_acknowledged: bool,
+    /// When it last said anything.
+    alive_at: Option<Instant>,
     /// An empty line may be sent now, which says that this server is still there.
     takes_blank: bool,
 }
@@ -184,7 +186,7 @@ impl Replica {
         self.acknowledged_durable.load(Ordering::Acquire)
     }
 
-    /// When it did.
+    /// When it did, or said that it is there.
     pub fn acknowledged_at(&self) -> UnixMs {
         UnixMs(self.acknowledged_at_ms.load(Ordering::Relaxed))
     }
@@ -195,9 +197,15 @@ impl Replica {
         if let Some(durable) = durable {
             self.acknowledged_durable.fetch_max(durable, Ordering::AcqRel);
         }
-        self.acknowledged_at_ms.store(now.0, Ordering::Relaxed);
+        self.note_alive(now);
         self.outbox.lock().has_acknowledged = true;
         self.changed.notify_all();
+    }
+
+    /// Notes that it is there: it acknowledges something, or says an empty line while it is busy with its copy.
+    pub fn note_alive(&self, now: UnixMs) {
+        self.acknowledged_at_ms.store(now.0, Ordering::Relaxed);
+        self.outbox.lock().alive_at = Some(Instant::now());
     }
 
     /// Its host, as it said or as it is seen.
@@ -289,21 +297,36 @@ impl Replica {
     /// # Errors
     /// If it is gone, or has taken less than a piece for so long.
     pub fn send(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
+        self.send_pieces(bytes, patience, false)
+    }
+
+    /// The same to one that may be loading its copy, and reads nothing then: its time runs from where it last said anything.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_behind_copy(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
+        self.send_pieces(bytes, patience, true)
+    }
+
+    fn send_pieces(&self, bytes: Vec<u8>, patience: Duration, may_load: bool) -> io::Result<()> {
+        let send = |piece: Vec<u8>| self.send_piece(piece, patience, may_load);
         match bytes.len() {
             0 => Ok(()),
-            1..=PIECE_BYTES => self.send_piece(bytes, patience),
-            _ => bytes.chunks(PIECE_BYTES).try_for_each(|piece| self.send_piece(piece.to_vec(), patience)),
+            1..=PIECE_BYTES => send(bytes),
+            _ => bytes.chunks(PIECE_BYTES).try_for_each(|piece| send(piece.to_vec())),
         }
     }
 
-    fn send_piece(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
+    fn send_piece(&self, piece: Vec<u8>, patience: Duration, may_load: bool) -> io::Result<()> {
         let mut outbox = self.outbox.lock();
         let (mut since, mut before) = (Instant::now(), outbox.bytes);
         while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone {
             self.changed.wait_for(&mut outbox, LOOK_AGAIN);
             if outbox.bytes + PIECE_BYTES <= before {
                 (since, before) = (Instant::now(), outbox.bytes);
-            } else if since.elapsed() > patience {
+            } else if outbox.alive_at.filter(|_| may_load).map_or(since, |at| at.max(since)).elapsed()
+                > patience
+            {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read (repl-timeout)"));
             }
         }
@@ -317,13 +340,19 @@ impl Replica {
         Ok(())
     }
 
-    /// Waits until it has acknowledged anything: it has loaded its copy. `may_go_on` is asked again and again.
+    /// Waits until it has acknowledged anything: it has loaded its copy. `may_go_on` is asked again and again, and told for how long it has said
+    /// nothing.
     ///
     /// # Errors
     /// If it is gone, or `may_go_on` fails.
-    pub fn wait_for_acknowledgement(&self, mut may_go_on: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    pub fn wait_for_acknowledgement(
+        &self,
+        mut may_go_on: impl FnMut(Duration) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let began = Instant::now();
         loop {
-            may_go_on()?;
+            let alive_at = self.outbox.lock().alive_at;
+            may_go_on(alive_at.map_or(began, |at| at.max(began)).elapsed())?;
             let mut outbox = self.outbox.lock();
             if outbox.is_gone {
                 return Err(gone());
