@@ -1,6 +1,7 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
 use crate::imports::run;
+use crate::replicas::{agree, field, follow, master};
 use crate::subject;
 use crate::{info, tarn};
 use std::collections::HashMap;
@@ -452,4 +453,54 @@ fn a_hash_with_a_long_value_comes_back_as_compact_as_it_went() {
         let replies = ask(&mut client, &[words(&["OBJECT", "ENCODING", &key]), words(&["HKEYS", &key])]);
         assert_eq!(replies, [&b"$8\r\nlistpack\r\n"[..], b"*3\r\n$1\r\nz\r\n$4\r\nlong\r\n$1\r\na\r\n"]);
     }
+}
+
+/// What a replica cannot do, as its store cannot be read, it does not acknowledge, and goes on when the disk is what it was.
+#[test]
+fn a_replica_acknowledges_nothing_that_its_store_keeps_it_from() {
+    const FEW: u64 = 2000;
+    let (above, replica) =
+        (master("durable", &[]), start(&["--eager-spill", "yes", "--enable-debug-command", "yes"]));
+    let [mut here, mut there] = [&above, &replica].map(|server| server.connect().unwrap());
+    follow(&mut there, &above);
+    wait_until("it follows", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+    let value = "x".repeat(1000);
+    ask(&mut here, &(0..FEW).map(|key| words(&["SET", &format!("key:{key}"), &value])).collect::<Vec<_>>());
+    wait_until("all is on disk", || info(&mut there, "store_records") >= FEW);
+    let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+    for appends in [1, 2] {
+        agree(&above, &replica);
+        let dir = replica.dir().join("store");
+        let paths = || std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let segments: Vec<_> =
+            paths().filter(|path| path.extension().is_some_and(|end| end == "store")).collect();
+        let whole: Vec<_> = segments.iter().map(|path| std::fs::read(path).unwrap()).collect();
+        for (path, bytes) in segments.iter().zip(&whole) {
+            let damaged: Vec<u8> =
+                bytes.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at % 4096 == 100)).collect();
+            std::fs::write(path, damaged).unwrap();
+        }
+        // As one command each, and as a part of a transaction that has written before.
+        for key in 0..FEW {
+            let lines = [
+                words(&["MULTI"]),
+                words(&["SET", "other", "1"]),
+                words(&["APPEND", &format!("key:{key}"), "y"]),
+            ];
+            match appends {
+                1 => drop(here.pipeline(&lines[2..]).unwrap()),
+                _ => drop(here.pipeline(&[&lines[..], &[words(&["EXEC"])]].concat()).unwrap()),
+            }
+        }
+        let told = || replica.output().matches("cannot be done here, as the store cannot be read").count();
+        wait_until("it has given up", || told() == appends);
+        assert_eq!(field(&mut there, "master_link_status").as_deref(), Some("down"));
+        assert!(offset(&mut there, "slave_repl_offset") < offset(&mut here, "master_repl_offset"));
+        for (path, bytes) in segments.iter().zip(&whole) {
+            std::fs::write(path, bytes).unwrap();
+        }
+        follow(&mut there, &above);
+        agree(&above, &replica);
+    }
+    assert!(!replica.output().contains("so that the data differs"), "{}", replica.last_lines());
 }

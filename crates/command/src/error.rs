@@ -23,6 +23,8 @@ pub enum Error {
     StringTooLong,
     /// A slow script has what it needs. Nothing was done; it may run again.
     InUse,
+    /// What is on disk only cannot be read: this line says why. Nothing was done.
+    Unreadable(Box<[u8]>),
     /// The reply holds an error, which has been counted.
     Replied,
     /// A text used by one command only, in full, with its code. It may quote bytes of the client, which need not be
@@ -68,6 +70,7 @@ impl Error {
             Error::InUse => {
                 b"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
+            Error::Unreadable(line) => line,
             Error::Replied => b"ERR",
             Error::Text(line) => line,
         }

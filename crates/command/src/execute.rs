@@ -56,7 +56,7 @@ pub fn execute(
 pub fn readable(batch: &Batch<'_>) -> Result<()> {
     match batch.take_unreadable() {
         None => Ok(()),
-        Some(error) => Err(Error::line(format!("ERR {error}"))),
+        Some(error) => Err(Error::Unreadable(format!("ERR {error}").into_bytes().into())),
     }
 }
 

@@ -18,13 +18,13 @@ use crate::holders::Claimed;
 use crate::replay::{Found, Replay};
 use crate::server::Server;
 use command::effects::Scope;
-use command::execute::{keys_locked, needs_all};
+use command::execute::{keys_locked, needs_all, purpose, readable};
 use command::table::{self, Runs};
 use command::{Args, Error, Flags};
 use engine::apply::Rejection;
 use engine::full_copy::OneMoment;
 use engine::{Attention, residency};
-use keyspace::{Batch, DbIndex, Holding, Key, NO_TIME_IS_UP, Slot};
+use keyspace::{Batch, DbIndex, Holding, Key, NO_TIME_IS_UP, Purpose, Slot, Touch};
 use replication::link::limits::RUN_UNITS_MAX;
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
 use smallvec::SmallVec;
@@ -47,6 +47,8 @@ const IN_LINE_MAX: Duration = Duration::from_millis(100);
 pub enum Undone {
     /// Somebody has what it needs, and may have it for long.
     HeldUp,
+    /// What it needs cannot be read from the store.
+    Unreadable(String),
 }
 
 /// The commands of units that are done together.
@@ -291,7 +293,7 @@ impl<'s> Applier<'s> {
         let own = self.own(&request.request);
         let words = own.as_ref().map_or(request.request, RequestBuf::as_request);
         let done = self.replay.apply_within(batch, DbIndex(request.database), NO_TIME_IS_UP, &words);
-        done.map(drop).or_else(|rejection| self.judge(request, &rejection))
+        done.map(drop).or_else(|rejection| self.judge(batch, request, &rejection))
     }
 
     #[inline]
@@ -304,13 +306,30 @@ impl<'s> Applier<'s> {
     ) -> Result<(), Undone> {
         let place = (DbIndex(request.database), NO_TIME_IS_UP);
         let done = self.replay.apply_found(batch, place, &request.request, found, tick);
-        done.map(drop).or_else(|rejection| self.judge(request, &rejection))
+        done.map(drop).or_else(|rejection| self.judge(batch, request, &rejection))
     }
 
     /// Whether a command that came to nothing is left for later. If not, the data are what it left.
     #[cold]
-    fn judge(&mut self, request: &UnitRequest<'_>, rejection: &Rejection) -> Result<(), Undone> {
+    fn judge(
+        &mut self,
+        batch: &Batch<'_>,
+        request: &UnitRequest<'_>,
+        rejection: &Rejection,
+    ) -> Result<(), Undone> {
         match rejection {
+            Rejection::Failed(_, error @ Error::Unreadable(_)) if !batch.has_effects() => {
+                Err(Undone::Unreadable(error.to_string()))
+            }
+            Rejection::Failed(_, error @ Error::Unreadable(_)) => {
+                log!(
+                    Warning,
+                    "Of a transaction that ends before offset {} a part is done here, and the rest cannot be, as the store cannot be read: {error}. \
+                     The server ends; its directory holds what was there before",
+                    request.end
+                );
+                std::process::exit(1);
+            }
             Rejection::Failed(_, Error::InUse) => {
                 self.claim_for(request);
                 Err(Undone::HeldUp)
@@ -331,7 +350,7 @@ impl<'s> Applier<'s> {
     #[cold]
     fn claim_for(&mut self, request: &UnitRequest<'_>) {
         let (server, mut keys) = (self.server, Vec::new());
-        let are_known = self.note_keys_of(request, &mut |key| keys.push(key));
+        let are_known = self.note_keys_of(request, &mut |key, _| keys.push(key));
         self.claim(|| match are_known {
             true => Holding::of(&server.engine.keyspace, &keys),
             false => Holding::all(),
@@ -346,9 +365,28 @@ impl<'s> Applier<'s> {
 
     /// Holds what the commands of a transaction touch, so that nobody sees a part of it.
     fn hold(&mut self, batch: &mut Batch<'_>, group: Group<'_>) -> Result<(), Undone> {
-        let mut keys = Vec::new();
-        let are_known = self.note_keys(group, &mut |key| keys.push(key));
-        self.hold_keys(batch, are_known.then_some(&keys))
+        let (mut keys, mut read) = (Vec::new(), Vec::new());
+        let are_known = self.note_keys(group, &mut |key, purpose| {
+            keys.push(key);
+            if purpose != Purpose::Replace {
+                read.push(key);
+            }
+        });
+        self.hold_keys(batch, are_known.then_some(&keys))?;
+        match batch.has_shelf() && are_known {
+            true => self.read(batch, &read),
+            false => Ok(()),
+        }
+    }
+
+    /// Has what a transaction will look at in memory, as it cannot be left when a part of it is done.
+    #[cold]
+    fn read(&self, batch: &Batch<'_>, keys: &[Key<'_>]) -> Result<(), Undone> {
+        batch.view(keys, NO_TIME_IS_UP, Touch::No).finish();
+        match readable(batch) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Undone::Unreadable(error.to_string())),
+        }
     }
 
     /// Holds these, or everything.
@@ -372,7 +410,7 @@ impl<'s> Applier<'s> {
         let (mut words, mut slots) = (Words::default(), BTreeMap::new());
         let mut walk = unit.walk(&mut words);
         while let Some(group) = walk.next_group() {
-            let mut note = |key: Key<'_>| {
+            let mut note = |key: Key<'_>, _| {
                 slots.entry((key.db, key.slot)).or_insert_with(|| key.bytes.to_vec());
             };
             if !self.note_keys(group, &mut note) {
@@ -384,8 +422,8 @@ impl<'s> Applier<'s> {
         self.hold_keys(batch, Some(&keys))
     }
 
-    /// Shows the keys of commands. False: one of them may touch any.
-    fn note_keys<'g>(&self, group: Group<'g>, note: &mut impl FnMut(Key<'g>)) -> bool
+    /// Shows the keys of commands, and what they are wanted for. False: one of them may touch any.
+    fn note_keys<'g>(&self, group: Group<'g>, note: &mut impl FnMut(Key<'g>, Purpose)) -> bool
     where
         's: 'g,
     {
@@ -393,7 +431,7 @@ impl<'s> Applier<'s> {
     }
 
     /// The same of one.
-    fn note_keys_of<'g>(&self, request: &UnitRequest<'g>, note: &mut impl FnMut(Key<'g>)) -> bool
+    fn note_keys_of<'g>(&self, request: &UnitRequest<'g>, note: &mut impl FnMut(Key<'g>, Purpose)) -> bool
     where
         's: 'g,
     {
@@ -413,7 +451,8 @@ impl<'s> Applier<'s> {
         }
         let mut keys: Vec<Key<'g>> = Vec::new();
         keys_locked(row, &args, &mut keys);
-        keys.drain(..).for_each(note);
+        let purpose = purpose(row, &request.request);
+        keys.drain(..).for_each(|key| note(key, purpose));
         true
     }
 

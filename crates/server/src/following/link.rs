@@ -31,7 +31,7 @@ use telemetry::log;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The same where a copy was refused, of which the master makes all for each try.
+/// The same where a copy was refused, of which the master makes all for each try, or what the stream needs here cannot be read.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often it looks whether there is something to report.
@@ -76,8 +76,8 @@ pub fn run(server: &Arc<Server>, order: u64) {
         }
         log!(Warning, "{error}");
         let pause = match error.kind() {
-            _ if server.shard.is_on() => PAUSE.min(SHARD_PAUSE * 2u32.pow(failed)),
             ErrorKind::PermissionDenied => REFUSED_PAUSE,
+            _ if server.shard.is_on() => PAUSE.min(SHARD_PAUSE * 2u32.pow(failed)),
             _ => PAUSE,
         };
         failed = (failed + 1).min(5);

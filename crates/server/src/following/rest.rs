@@ -122,9 +122,21 @@ impl Rest {
             match result {
                 Ok(()) => self.wait_for_log()?,
                 Err(Undone::HeldUp) => return Ok(false),
+                Err(Undone::Unreadable(why)) => return Err(self.unreadable(&why)),
             }
         }
         Ok(true)
+    }
+
+    /// The link is not gone on with, so that nothing is acknowledged that is not done.
+    #[cold]
+    fn unreadable(&self, why: &str) -> io::Error {
+        let offset = self.units.place().offset;
+        let text = format!(
+            "What the master sent behind offset {offset} cannot be done here, as the store cannot be read: {why}. The link is ended, and nothing more \
+             is acknowledged; it is tried again later. Where the disk does not come back, a start with an empty directory takes a new copy"
+        );
+        io::Error::new(ErrorKind::PermissionDenied, text)
     }
 
     /// Waits until the log takes more.

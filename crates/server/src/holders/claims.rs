@@ -75,12 +75,7 @@ impl Claims {
     }
 
     /// The last claim.
-    pub fn put_up(
-        &mut self,
-        client: Option<&Arc<Client>>,
-        needs: &Needs,
-        standing: Standing,
-    ) -> ClaimId {
+    pub fn put_up(&mut self, client: Option<&Arc<Client>>, needs: &Needs, standing: Standing) -> ClaimId {
         self.count += 1;
         let id = ClaimId(self.count);
         let (client, needs) = (client.cloned(), needs.clone());
