@@ -155,7 +155,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         RestoreError::BadFormat | RestoreError::OfCandidate => Error::DUMP_FORMAT,
     })?;
     reply.ok();
-    let expiry = match expiry(ttl, options.ttl_form, args.now) {
+    let expiry = match expiry(ttl, options.ttl_form, args.present()) {
         Expiry::At(at) if at <= args.now => {
             if !remove(edit, &key) {
                 return Ok(Outcome::Unchanged);

@@ -145,7 +145,7 @@ fn moment(args: &Args<'_>, name: &str, unit: Unit, origin: Origin) -> Result<i64
         Unit::Milliseconds => Some(count),
     };
     let base = match origin {
-        Origin::Now => args.now.0 as i64,
+        Origin::Now => args.present().0 as i64,
         Origin::Epoch => 0,
     };
     ms.and_then(|ms| ms.checked_add(base)).ok_or_else(|| Error::expire_time(name))

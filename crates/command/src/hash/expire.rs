@@ -135,7 +135,7 @@ fn expire(
 ) -> Result<Outcome> {
     let key = args.key(1);
     let hash = edit.open::<Hash>(&key)?;
-    let at = moment(args.bytes(2), unit, args.now, command)?;
+    let at = moment(args.bytes(2), unit, args.present(), command)?;
     let (condition, position) = match Condition::at(args, 3) {
         Some(condition) => (condition, 4),
         None => (Condition::Always, 3),

@@ -70,7 +70,7 @@ pub(super) fn hgetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     let key = args.key(1);
     let hash = edit.open::<Hash>(&key)?;
     let (change, position) = match unit_at(args, 2) {
-        Some(unit) => (Change::To(moment(args.bytes(3), unit, args.now, "hgetex")?), 4),
+        Some(unit) => (Change::To(moment(args.bytes(3), unit, args.present(), "hgetex")?), 4),
         None if args.is(2, "persist") => (Change::Persist, 3),
         None => (Change::None, 2),
     };
@@ -140,7 +140,7 @@ impl SetOptions {
                 options.only_change()?;
                 position += 1;
                 let text = args.request.get(position).ok_or(Error::text("ERR missing expire time"))?;
-                options.change = Change::To(moment(text, unit, args.now, "hsetex")?);
+                options.change = Change::To(moment(text, unit, args.present(), "hsetex")?);
             } else if args.is(position, "keepttl") {
                 options.only_change()?;
                 options.change = Change::Keep;

@@ -147,7 +147,7 @@ pub(super) fn xadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
     if stream.entries.last_id() == StreamId::MAX {
         return Err(Error::XADD_EXHAUSTED);
     }
-    let id = stream.entries.next_id(addition.id, args.now.0).ok_or(Error::XADD_TOO_SMALL)?;
+    let id = stream.entries.next_id(addition.id, args.present().0).ok_or(Error::XADD_TOO_SMALL)?;
     let words = (addition.first_word..args.len()).map(|position| args.bytes(position));
     stream.entries.append(id, words, limits).map_err(|error| match error {
         AppendError::IdTooSmall => Error::XADD_TOO_SMALL,

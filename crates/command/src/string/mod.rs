@@ -295,7 +295,7 @@ fn getex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
         return Ok(Outcome::Unchanged);
     }
     // Only looked at once the key is found: GETEX of a missing key with a bad time is null.
-    let moment = expiry.moment(args.now, "getex")?;
+    let moment = expiry.moment(args.present(), "getex")?;
     let key = args.key(1);
     match (expiry, moment) {
         (ExpiryOption::Expire(unit, _), Some(at)) if unit.is_absolute() && at <= args.now => {

@@ -120,7 +120,7 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
         }
     }
     options.finish()?;
-    let moment = expiry.moment(args.now, "set")?;
+    let moment = expiry.moment(args.present(), "set")?;
     if wanted == Wanted::OldValue {
         reply_old(edit, args, reply)?;
     }
@@ -201,7 +201,7 @@ fn set_expiring(
     unit: ExpiryUnit,
     command: &str,
 ) -> Result<Outcome> {
-    let at = expires_at(args.bytes(2), unit, args.now, command)?;
+    let at = expires_at(args.bytes(2), unit, args.present(), command)?;
     store(edit, &args.key(1), args.bytes(3), Expiry::At(at));
     args.log_string(edit, &args.key(1));
     reply.ok();
@@ -290,7 +290,7 @@ pub(super) fn msetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
         }
     }
     options.finish()?;
-    let moment = expiry.moment(args.now, "msetex")?;
+    let moment = expiry.moment(args.present(), "msetex")?;
     let mut keys = (MSETEX_FIRST..end).step_by(2).map(|position| args.key(position));
     let allowed = match condition {
         Condition::Absent => keys.all(|key| edit.get(&key).is_none()),
