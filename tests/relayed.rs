@@ -1,10 +1,11 @@
 //! Who follows a Tarn that follows another gets a copy that is made while the stream of the one in the middle goes on, and has what all others
 //! have: whatever is written meanwhile, and whatever becomes of the links.
 
-use crate::replicas::{agree, follow, write};
+use crate::replicas::{agree, follow, request};
 use crate::{info, tarn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use sys::Prng;
 use testkit::ask::{ask, call, ok, text, wait_until};
 use testkit::{Client, Program, Relay, Server};
 use wire::Value;
@@ -14,7 +15,10 @@ const BALLAST: usize = 3000;
 const DELAY: &str = "20000";
 
 /// So many bytes of the stream are done, at least, while a copy is made.
-const MEANWHILE: u64 = 100_000;
+const MEANWHILE: u64 = 50_000;
+
+/// Whoever writes lets the middle catch up behind so many requests.
+const IN_A_ROW: usize = 20;
 
 /// Elements of what is long.
 const ELEMENTS: usize = 20_000;
@@ -81,6 +85,19 @@ fn fill(client: &mut Client) {
     call(client, &["SELECT", "0"]);
 }
 
+/// Writes values of all types, at random, no faster than is followed.
+fn write_all_types(server: &Server, seed: u64, is_over: &AtomicBool) {
+    let (mut client, mut prng) = (server.connect().expect("it listens"), Prng::from_seed(seed));
+    while !is_over.load(Ordering::Relaxed) {
+        for _ in 0..IN_A_ROW {
+            let request = request(&mut prng);
+            let words: Vec<&str> = request.iter().map(String::as_str).collect();
+            client.call(&words).expect("it answers");
+        }
+        client.call(&["WAIT", "1", "1000"]).expect("it answers");
+    }
+}
+
 /// Writes to what is long, and keys whose time is soon up, alone and in transactions.
 fn write_long(server: &Server, is_over: &AtomicBool) {
     let mut client = server.connect().expect("it listens");
@@ -102,6 +119,7 @@ fn write_long(server: &Server, is_over: &AtomicBool) {
         ] {
             client.call(request).expect("it answers");
         }
+        client.call(&["WAIT", "1", "1000"]).expect("it answers");
     }
 }
 
@@ -138,7 +156,7 @@ fn copy_beside_stream(of_head: Option<&str>, edition: &str, is_redis: bool) {
         let _ends = crate::replicas::Ends(&is_over);
         for seed in 0..2 {
             let (head, is_over) = (&head, &is_over);
-            scope.spawn(move || write(head, seed, is_over));
+            scope.spawn(move || write_all_types(head, seed, is_over));
         }
         scope.spawn(|| write_long(&head, &is_over));
         wait_until("they write", || info(&mut first, "total_commands_processed") > 1000);
