@@ -21,6 +21,7 @@ pub mod replicated;
 pub mod seed;
 pub mod settings;
 pub mod spec;
+pub mod stage;
 pub mod syntax;
 pub mod tls;
 pub mod traffic;

@@ -1,6 +1,8 @@
 //! Seeds and budgets of seeded tests, from the environment: `TARN_SEED` says what
 //! to do, `TARN_STEPS` or `TARN_SECONDS` for how long.
 
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// What a seeded test may spend, and the seed that it starts from.
@@ -48,6 +50,21 @@ impl Budget {
             self.length.map_or(0.0, |length| self.began.elapsed().as_secs_f64() / length.as_secs_f64());
         of_time.max(steps as f64 / self.steps as f64)
     }
+}
+
+/// Tries seeds for a mistake that was planted, until one finds it: by what `play` says, or by an assertion.
+///
+/// # Panics
+/// If none does.
+pub fn found_within<T>(what: &str, seeds: RangeInclusive<u64>, play: impl Fn(u64) -> Result<T, String>) {
+    for seed in seeds.clone() {
+        match catch_unwind(AssertUnwindSafe(|| play(seed))) {
+            Ok(Ok(_)) => {}
+            Ok(Err(wrong)) => return println!("{what} is found by seed {seed}: {wrong}"),
+            Err(_) => return println!("{what} is found by an assertion with seed {seed}"),
+        }
+    }
+    panic!("{what} was not found by the seeds {seeds:?}");
 }
 
 fn env_number(name: &str) -> Option<u64> {

@@ -5,29 +5,14 @@
 use super::super::Fault;
 use super::plan::Plan;
 use super::play;
-use std::panic::catch_unwind;
-
-type Plans = fn(u64, Option<Fault>) -> Plan;
-
-/// Seeds tried for a mistake, from 1 on, until one finds it.
-fn found_within(fault: Fault, seeds: u64, plans: Plans) {
-    for seed in 1..=seeds {
-        // An assertion of the state machine's own finds it as well.
-        let outcome = catch_unwind(|| play(seed, plans(seed, Some(fault))));
-        match outcome {
-            Ok(Ok(_)) => {}
-            Ok(Err(wrong)) => return println!("{fault:?} is found by seed {seed}: {wrong}"),
-            Err(_) => return println!("{fault:?} is found by an assertion with seed {seed}"),
-        }
-    }
-    panic!("{fault:?} was not found in {seeds} seeds");
-}
+use testkit::seed::found_within;
 
 macro_rules! planted {
     ($($name:ident: $fault:ident, $plans:ident, $seeds:expr;)*) => {
         $(#[test]
         fn $name() {
-            found_within(Fault::$fault, $seeds, Plan::$plans);
+            let play = |seed| play(seed, Plan::$plans(seed, Some(Fault::$fault)));
+            found_within(stringify!($fault), 1..=$seeds, play);
         })*
     };
 }

@@ -14,6 +14,7 @@ mod world;
 use super::Loss;
 use plan::Plan;
 use testkit::seed::Budget;
+use testkit::stage::Staged;
 use world::World;
 
 /// What one seed came to.
@@ -32,12 +33,12 @@ const REST_MAX: u64 = 20_000_000;
 
 /// Plays a seed's plan.
 fn play(seed: u64, plan: Plan) -> Result<Outcome, String> {
-    let disturbed_until = plan.disturbed_until;
+    let disturbed_until = plan.fate.until;
     let mut world = World::new(seed, plan);
     world.run(disturbed_until);
     world.heal();
     let is_lost = !come_to_rest(&mut world, disturbed_until);
-    if let Some(violation) = world.violation {
+    if let Some(violation) = world.stage.violation {
         return Err(violation);
     }
     if let Some(complaint) = linear::complaint(&world.operations, &world.committed) {
@@ -57,20 +58,20 @@ fn play(seed: u64, plan: Plan) -> Result<Outcome, String> {
 /// Waits until all nodes are members again and hold the same. Says whether there was any data to go on with.
 fn come_to_rest(world: &mut World, from: u64) -> bool {
     let mut until = from + 1_500_000;
-    while world.violation.is_none() && !world.is_at_rest() {
-        if world.living_members().is_empty() && world.all_up() {
+    while world.stage.violation.is_none() && !world.is_at_rest() {
+        if world.living_members().is_empty() && world.stage.all_up() {
             return false;
         }
         if until > from + REST_MAX {
             let decision = world.store.current().cloned();
-            world.fail(format!("not at rest: {decision:?}"));
+            world.stage.fail(format!("not at rest: {decision:?}"));
         }
         world.run(until);
         // Where no failover is set, somebody who watches has to say that a member is to be master.
         if world.master().is_none() && until.is_multiple_of(2_500_000) {
             let members = world.living_members();
             if !members.is_empty() {
-                let chosen = members[world.prng.below(members.len() as u64) as usize];
+                let chosen = members[world.stage.prng.below(members.len() as u64) as usize];
                 world.promote(chosen, Loss::Refused);
             }
         }

@@ -3,35 +3,8 @@
 use super::super::{Fault, Options};
 use std::time::Duration;
 use sys::Prng;
-
-/// One thing that may befall a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disturbance {
-    /// A process ends and starts again; what it wrote stays.
-    Kill,
-    /// The power goes; what was not synced is gone.
-    PowerCut,
-    /// A process stands still while its clock goes on.
-    Pause,
-    /// Nothing passes between two nodes.
-    Cut,
-    /// Nothing passes from one node to another, but the other way.
-    CutOneWay,
-    /// A node is cut off from all others.
-    Isolate,
-    /// A connection breaks.
-    Break,
-    /// A link becomes a hundred times as slow.
-    Throttle,
-    /// A disk takes its time for a sync.
-    SlowDisk,
-    /// The store of decisions is not there, or nobody hears its answers.
-    NoStore,
-    /// A command wants a node to be master.
-    Promote,
-    /// A command wants the master to hand over.
-    HandOver,
-}
+use testkit::stage::{Disturbance, Fate};
+use testkit::values::pick;
 
 const ALL: &[Disturbance] = &[
     Disturbance::Kill,
@@ -64,8 +37,6 @@ pub struct Plan {
     /// Nodes without a log: they come back empty.
     pub is_memory: Vec<bool>,
     pub options: Options,
-    /// How much faster or slower each clock goes, in millionths.
-    pub clock_ppm: Vec<i64>,
     /// Whether all nodes are members from the first, or the first one only.
     pub begins_whole: bool,
     pub network_delay_max: u64,
@@ -81,12 +52,7 @@ pub struct Plan {
     pub think_max: u64,
     /// How long a client waits for a reply.
     pub patience_max: u64,
-    pub disturbances: Vec<Disturbance>,
-    pub disturbed_every: u64,
-    /// For how long disturbances last at most.
-    pub spell_max: u64,
-    /// When disturbances end.
-    pub disturbed_until: u64,
+    pub fate: Fate,
     pub fault: Option<Fault>,
 }
 
@@ -111,11 +77,13 @@ impl Plan {
         let among = if prng.one_in(4) { APART } else { ALL };
         let kinds: Vec<Disturbance> = among.iter().copied().filter(|_| prng.one_in(3)).collect();
         let disturbances = if kinds.is_empty() { among.to_vec() } else { kinds };
+        let is_memory = (0..nodes).map(|_| has_memory && !prng.one_in(4)).collect();
+        let options = options(&mut prng);
+        let clock_ppm = (0..nodes).map(|_| if has_drift { drift(&mut prng) } else { 0 }).collect();
         Plan {
             nodes,
-            is_memory: (0..nodes).map(|_| has_memory && !prng.one_in(4)).collect(),
-            options: options(&mut prng),
-            clock_ppm: (0..nodes).map(|_| if has_drift { drift(&mut prng) } else { 0 }).collect(),
+            is_memory,
+            options,
             begins_whole: !prng.one_in(3),
             network_delay_max: pick(&mut prng, &[100, 300, 300, 3 * MILLI, 30 * MILLI]),
             disk_delay_max: pick(&mut prng, &[100, MILLI, 10 * MILLI]),
@@ -126,10 +94,13 @@ impl Plan {
             registers: 1 + prng.below(3),
             think_max: pick(&mut prng, &[4 * MILLI, 20 * MILLI, 80 * MILLI]),
             patience_max: pick(&mut prng, &[50 * MILLI, 1_000 * MILLI]),
-            disturbances,
-            disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI, 1_200 * MILLI]),
-            spell_max: pick(&mut prng, &[300 * MILLI, 2_000 * MILLI, 4_000 * MILLI]),
-            disturbed_until: 6_000 * MILLI,
+            fate: Fate {
+                disturbances,
+                every: pick(&mut prng, &[100 * MILLI, 400 * MILLI, 1_200 * MILLI]),
+                spell_max: pick(&mut prng, &[300 * MILLI, 2_000 * MILLI, 4_000 * MILLI]),
+                until: 6_000 * MILLI,
+                clock_ppm,
+            },
             fault,
         }
     }
@@ -144,6 +115,7 @@ impl Plan {
             &[Disturbance::Isolate, Disturbance::Kill, Disturbance::Pause, Disturbance::HandOver],
         );
         let plan = Plan::quiet(nodes);
+        let clock_ppm = (0..nodes).map(|_| drift(&mut prng)).collect();
         Plan {
             options: Options {
                 silence: Duration::from_millis(100),
@@ -154,17 +126,19 @@ impl Plan {
                 answer: Duration::from_millis(100),
                 ..plan.options
             },
-            clock_ppm: (0..nodes).map(|_| drift(&mut prng)).collect(),
             store_loss_one_in: pick(&mut prng, &[3, 1_000]),
             clients: 6,
             // One that a former master has written in vain shows nothing stale there.
             registers: 2_000,
             think_max: 8 * MILLI,
             patience_max: 40 * MILLI,
-            disturbances: vec![cut, cut, beside],
-            disturbed_every: pick(&mut prng, &[400 * MILLI, 1_200 * MILLI]),
-            spell_max: 4_000 * MILLI,
-            disturbed_until: 6_000 * MILLI,
+            fate: Fate {
+                disturbances: vec![cut, cut, beside],
+                every: pick(&mut prng, &[400 * MILLI, 1_200 * MILLI]),
+                spell_max: 4_000 * MILLI,
+                until: 6_000 * MILLI,
+                clock_ppm,
+            },
             fault,
             ..plan
         }
@@ -193,15 +167,18 @@ impl Plan {
             clients: 4,
             think_max: 4 * MILLI,
             patience_max: 50 * MILLI,
-            disturbances: vec![
-                Disturbance::Kill,
-                Disturbance::Break,
-                Disturbance::Isolate,
-                Disturbance::Throttle,
-            ],
-            disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI]),
-            spell_max: 400 * MILLI,
-            disturbed_until: 4_000 * MILLI,
+            fate: Fate {
+                disturbances: vec![
+                    Disturbance::Kill,
+                    Disturbance::Break,
+                    Disturbance::Isolate,
+                    Disturbance::Throttle,
+                ],
+                every: pick(&mut prng, &[100 * MILLI, 400 * MILLI]),
+                spell_max: 400 * MILLI,
+                until: 4_000 * MILLI,
+                ..plan.fate
+            },
             fault,
             ..plan
         }
@@ -213,7 +190,6 @@ impl Plan {
             nodes,
             is_memory: vec![false; nodes],
             options: Options { margin: Duration::from_millis(1), ..Options::default() },
-            clock_ppm: vec![0; nodes],
             begins_whole: true,
             network_delay_max: 200,
             disk_delay_max: 100,
@@ -224,10 +200,13 @@ impl Plan {
             registers: 2,
             think_max: 20 * MILLI,
             patience_max: 1_000 * MILLI,
-            disturbances: Vec::new(),
-            disturbed_every: 1_000 * MILLI,
-            spell_max: 0,
-            disturbed_until: 0,
+            fate: Fate {
+                disturbances: Vec::new(),
+                every: 1_000 * MILLI,
+                spell_max: 0,
+                until: 0,
+                clock_ppm: vec![0; nodes],
+            },
             fault: None,
         }
     }
@@ -251,8 +230,4 @@ fn options(prng: &mut Prng) -> Options {
         failover: (!prng.one_in(4)).then(|| Duration::from_millis(silence + pick(prng, &[50, 200, 800]))),
         answer: Duration::from_millis(pick(prng, &[100, 400])),
     }
-}
-
-fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
-    from[prng.below(from.len() as u64) as usize]
 }

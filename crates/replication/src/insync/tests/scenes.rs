@@ -10,12 +10,13 @@ use super::plan::Plan;
 use super::world::World;
 use log::Lsn;
 use std::collections::BTreeSet;
+use testkit::stage::Staged;
 
 const SECOND: u64 = 1_000_000;
 
 fn shard(nodes: usize, change: impl FnOnce(&mut Plan)) -> World {
     let mut plan = Plan::quiet(nodes);
-    plan.disturbed_until = 3_600 * SECOND;
+    plan.fate.until = 3_600 * SECOND;
     change(&mut plan);
     let mut world = World::new(1, plan);
     world.run(3 * SECOND);
@@ -25,9 +26,9 @@ fn shard(nodes: usize, change: impl FnOnce(&mut Plan)) -> World {
 
 /// Runs on for so long; replies with how many writes and reads were answered meanwhile.
 fn answered(world: &mut World, seconds: u64) -> (usize, usize) {
-    let from = world.now;
+    let from = world.stage.now;
     world.run(from + seconds * SECOND);
-    assert_eq!(world.violation, None);
+    assert_eq!(world.stage.violation, None);
     assert_eq!(linear::complaint(&world.operations, &world.committed), None);
     let ended = world.operations.iter().filter(|it| it.ended.is_some_and(|at| at > from) && it.is_at_master);
     let writes = ended.clone().filter(|operation| operation.wrote.is_some()).count();
@@ -41,7 +42,7 @@ fn members(world: &World) -> usize {
 #[test]
 fn nobody_notices_that_the_store_of_decisions_is_away() {
     let mut world = shard(3, |_| {});
-    world.lose_store();
+    world.stage.lose_store();
     let (writes, reads) = answered(&mut world, 60);
     assert!(writes > 1_000 && reads > 1_000, "{writes} {reads}");
 }
@@ -57,9 +58,9 @@ fn a_dead_member_stops_writes_until_it_is_removed_and_reads_at_no_time() {
     assert_eq!(members(&world), 3);
 
     // Without the store nobody can be removed.
-    world.lose_store();
+    world.stage.lose_store();
     world.stop(2, true);
-    let from = world.now;
+    let from = world.stage.now;
     world.run(from + 10 * SECOND);
     assert_eq!(world.nodes[0].member.as_ref().unwrap().writes(), Writes::Taken);
     assert_eq!(answered(&mut world, 10), (0, 0), "neither is its lease there");
@@ -80,7 +81,7 @@ fn with_fewer_members_than_the_minimum_reads_go_on_and_writes_do_not() {
 #[test]
 fn a_member_whose_disk_takes_nothing_more_is_removed() {
     let mut world = shard(3, |_| {});
-    world.nodes[2].is_disk_slow = true;
+    world.stage.nodes[2].is_disk_slow = true;
     let (writes, _) = answered(&mut world, 10);
     assert!(writes > 100 && members(&world) == 2, "{writes}");
 }
@@ -91,12 +92,12 @@ fn data_that_is_gone_is_no_member_wherever_it_was() {
     let committed = world.committed.len();
     world.stop(0, false);
     world.start(0);
-    world.run(world.now + 5 * SECOND);
+    world.run(world.stage.now + 5 * SECOND);
     assert_eq!(world.nodes[0].member.as_ref().unwrap().role(), Role::Nobody);
     assert_eq!(world.master(), None, "it empties nobody");
     world.promote(0, Loss::Refused);
     world.promote(1, Loss::Refused);
-    world.run(world.now + 5 * SECOND);
+    world.run(world.stage.now + 5 * SECOND);
     assert_eq!(world.master(), Some(1));
     answered(&mut world, 5);
     assert!(members(&world) == 2 && world.committed.len() > committed);
@@ -111,24 +112,24 @@ fn with_one_member_left_nobody_is_promoted_unless_loss_is_accepted() {
     world.stop(0, true);
     world.start(1);
     world.promote(1, Loss::Refused);
-    world.run(world.now + 10 * SECOND);
+    world.run(world.stage.now + 10 * SECOND);
     assert_eq!(world.master(), None);
     // What an operator looked at is another decision.
     let looked_at = world.store.current().unwrap().version;
     world.promote(1, Loss::Accepted(Some(Version(looked_at.0 - 1))));
-    world.run(world.now + 5 * SECOND);
+    world.run(world.stage.now + 5 * SECOND);
     assert_eq!(world.master(), None);
     world.promote(1, Loss::Accepted(Some(looked_at)));
     let lost = world.committed.len() - world.nodes[1].disk.log.len();
     world.committed.truncate(world.nodes[1].disk.log.len());
     // It ends between the decision and its epoch, and says it in the next one.
     while !world.store.current().unwrap().is_lossy {
-        world.run(world.now + 1_000);
+        world.run(world.stage.now + 1_000);
     }
     let epoch = world.store.current().unwrap().epoch;
     world.stop(1, true);
     world.start(1);
-    world.run(world.now + 5 * SECOND);
+    world.run(world.stage.now + 5 * SECOND);
     assert_eq!(world.master(), Some(1));
     assert!(lost > 0 && world.store.current().unwrap().epoch > epoch);
     let is_beginning = |record: &Record| matches!(record, Record::Begin { is_lossy: true, .. });
@@ -136,8 +137,8 @@ fn with_one_member_left_nobody_is_promoted_unless_loss_is_accepted() {
 
     // The other one comes back, and gives up what only it has.
     world.start(0);
-    world.run(world.now + 5 * SECOND);
-    assert_eq!((world.violation.clone(), members(&world)), (None, 2));
+    world.run(world.stage.now + 5 * SECOND);
+    assert_eq!((world.stage.violation.clone(), members(&world)), (None, 2));
     assert!(world.nodes[0].disk.log.iter().any(is_beginning));
 }
 
@@ -148,20 +149,20 @@ fn a_master_that_hands_over_is_waited_for_by_nobody() {
     let promotions = world.promotions;
     world.hand_over();
     // A lease is fifty times as long.
-    world.run(world.now + SECOND / 50);
+    world.run(world.stage.now + SECOND / 50);
     let heir = world.master().expect("there is one");
     assert!(heir != 0 && world.promotions == promotions + 1);
-    world.run(world.now + 2 * SECOND);
-    assert_eq!((world.master(), members(&world), world.violation.clone()), (Some(heir), 3, None));
+    world.run(world.stage.now + 2 * SECOND);
+    assert_eq!((world.master(), members(&world), world.stage.violation.clone()), (Some(heir), 3, None));
 
     // The heir is gone before it hears of it: the former master goes on.
     let mut world = shard(2, |plan| plan.clients = 0);
-    world.cut_way(0, 1, 100 * SECOND);
+    world.stage.cut_way(0, 1, 100 * SECOND);
     world.hand_over();
-    world.run(world.now + SECOND / 100);
+    world.run(world.stage.now + SECOND / 100);
     assert_eq!(world.nodes[0].member.as_ref().unwrap().writes(), Writes::NotMaster);
-    world.run(world.now + 3 * SECOND);
-    assert_eq!((world.master(), world.violation.clone()), (Some(0), None));
+    world.run(world.stage.now + 3 * SECOND);
+    assert_eq!((world.master(), world.stage.violation.clone()), (Some(0), None));
 }
 
 #[test]
@@ -173,10 +174,10 @@ fn who_has_no_place_any_more_takes_no_part() {
     assert!(answered(&mut world, 10).0 > 100);
     assert_eq!(members(&world), 2);
     world.hand_over();
-    world.run(world.now + 5 * SECOND);
+    world.run(world.stage.now + 5 * SECOND);
     assert_ne!(world.master(), Some(2));
     assert_eq!(
-        (world.nodes[2].member.as_ref().unwrap().role(), world.violation.clone()),
+        (world.nodes[2].member.as_ref().unwrap().role(), world.stage.violation.clone()),
         (Role::Nobody, None)
     );
 

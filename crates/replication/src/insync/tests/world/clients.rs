@@ -4,40 +4,38 @@
 use super::super::super::Writes;
 use super::super::disk::Record;
 use super::super::linear::Operation;
-use super::{Arrival, Happening, Node, Outcome, Waiting, World};
+use super::{Arrival, Node, Outcome, Waiting, World};
+use testkit::stage::Happening;
 
 impl World {
-    pub(super) fn client_acts(&mut self, client: usize) {
-        if self.now > self.plan.disturbed_until + 500_000 {
+    /// A client asks for something.
+    pub(super) fn ask_something(&mut self, client: usize) {
+        if self.stage.now > self.plan.fate.until + 500_000 {
             return;
         }
-        let kind = self.prng.below(20);
+        let kind = self.stage.prng.below(20);
         let is_write = kind < 10;
-        let node = match self.prng.below(8) {
-            0 => self.prng.below(self.nodes.len() as u64) as usize,
+        let node = match self.stage.prng.below(8) {
+            0 => self.stage.prng.below(self.nodes.len() as u64) as usize,
             1..=4 => self.leaders[usize::from(is_write)],
-            _ => self.clients[client].favourite,
+            _ => self.stage.clients[client].favourite,
         };
         self.values += 1;
-        let register = match self.prng.below(2) {
+        let register = match self.stage.prng.below(2) {
             0 if !is_write => self.written,
-            _ => self.prng.below(self.plan.registers),
+            _ => self.stage.prng.below(self.plan.registers),
         };
         self.operations.push(Operation {
             register,
             wrote: is_write.then_some(self.values),
             saw: None,
-            began: self.now,
+            began: self.stage.now,
             ended: None,
             is_at_master: kind < 19,
         });
         let operation = self.operations.len() - 1;
-        self.clients[client].operation = Some(operation);
-        self.clients[client].favourite = node;
-        let (end, delay) = (self.end(node), self.prng.below(200));
-        self.soon(delay, Happening::Arrives(end, Arrival::Asked { operation }));
-        let patience = self.plan.patience_max / 4 + self.prng.below(self.plan.patience_max);
-        self.soon(patience, Happening::ClientHears { client, operation, outcome: Outcome::Unknown });
+        let asked = (node, Arrival::Asked { operation });
+        self.stage.ask((client, operation), asked, self.plan.patience_max, Outcome::Unknown);
     }
 
     /// A node runs what a client asks for.
@@ -47,7 +45,7 @@ impl World {
         let Some(member) = &self.nodes[node].member else { return };
         if let Some(value) = asked.wrote {
             if member.writes() != Writes::Taken {
-                return self.reply(operation, Outcome::Refused);
+                return self.stage.reply(operation, Outcome::Refused);
             }
             self.nodes[node].disk.append(Record::Write { register: asked.register, value });
             let stamp = self.nodes[node].disk.log.len();
@@ -57,7 +55,7 @@ impl World {
         }
         let may_read = !asked.is_at_master || member.reads_until().is_some_and(|until| now < until);
         if !may_read {
-            return self.reply(operation, Outcome::Refused);
+            return self.stage.reply(operation, Outcome::Refused);
         }
         let (stamp, value) = self.nodes[node].disk.last_write(asked.register);
         let outcome = Outcome::Read(value);
@@ -81,11 +79,11 @@ impl World {
                 self.nodes[node].waiting.push(one);
             } else if one.outcome == Outcome::Written {
                 self.count_copies(node, one.stamp);
-                self.reply(one.operation, one.outcome);
+                self.stage.reply(one.operation, one.outcome);
             } else if !one.is_at_master || may_read {
-                self.reply(one.operation, one.outcome);
+                self.stage.reply(one.operation, one.outcome);
             } else {
-                self.reply(one.operation, Outcome::Refused);
+                self.stage.reply(one.operation, Outcome::Refused);
             }
         }
     }
@@ -97,42 +95,32 @@ impl World {
         let copies = self.nodes.iter().filter(has_it).count();
         // One that was in memory may be gone in the meantime.
         if copies < self.plan.options.members_min && !self.plan.is_memory.contains(&true) {
-            self.fail(format!("{record:?} is acknowledged with {copies} copies"));
+            self.stage.fail(format!("{record:?} is acknowledged with {copies} copies"));
         }
     }
 
     pub(super) fn drop_waiting(&mut self, node: usize) {
         for one in std::mem::take(&mut self.nodes[node].waiting) {
-            self.reply(one.operation, Outcome::Unknown);
+            self.stage.reply(one.operation, Outcome::Unknown);
         }
     }
 
-    pub(super) fn reply(&mut self, operation: usize, outcome: Outcome) {
-        let delay = self.prng.below(200);
-        let client = self.clients.iter().position(|client| client.operation == Some(operation));
-        if let Some(client) = client {
-            self.soon(delay, Happening::ClientHears { client, operation, outcome });
-        }
-    }
-
-    pub(super) fn client_hears(&mut self, client: usize, operation: usize, outcome: Outcome) {
-        if self.clients[client].operation != Some(operation) {
-            return;
-        }
-        self.clients[client].operation = None;
+    /// A client has learned what became of what it asked for.
+    pub(super) fn note_outcome(&mut self, client: usize, operation: usize, outcome: Outcome) {
         let asked = &mut self.operations[operation];
         match outcome {
             Outcome::Written => {
-                asked.ended = Some(self.now);
+                asked.ended = Some(self.stage.now);
                 self.written = asked.register;
             }
-            Outcome::Read(value) => (asked.ended, asked.saw) = (Some(self.now), value),
+            Outcome::Read(value) => (asked.ended, asked.saw) = (Some(self.stage.now), value),
             Outcome::Refused | Outcome::Unknown => {
-                self.clients[client].favourite = self.prng.below(self.nodes.len() as u64) as usize;
+                self.stage.clients[client].favourite =
+                    self.stage.prng.below(self.nodes.len() as u64) as usize;
             }
         }
-        self.trace(|| format!("client {client} hears {outcome:?} of {:?}", self.operations[operation]));
-        let think = self.prng.below(self.plan.think_max);
-        self.soon(think, Happening::ClientActs { client });
+        self.stage.trace(|| format!("client {client} hears {outcome:?} of {:?}", self.operations[operation]));
+        let think = self.stage.prng.below(self.plan.think_max);
+        self.stage.soon(think, Happening::ClientActs(client));
     }
 }
