@@ -221,9 +221,9 @@ impl Engine {
         (0..self.keyspace.databases()).map(DbIndex)
     }
 
-    /// Where what lies beside the log is, as the log itself.
+    /// Where what lies in its directory is, as the log itself.
     pub fn fs(&self) -> Fs {
-        self.durability.log().map_or(Fs::Real, |log| log.fs().clone())
+        self.durability.fs()
     }
 
     /// Where files go.

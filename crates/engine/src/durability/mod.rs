@@ -58,12 +58,18 @@ pub struct Durability {
     is_following: Arc<AtomicBool>,
     log: OnceLock<Arc<Log>>,
     history: OnceLock<u64>,
+    fs: OnceLock<Fs>,
 }
 
 impl Durability {
     /// What the log's files have in common, also of one that was only read, and of one that may begin later.
     pub fn history(&self) -> u64 {
         *self.history.get_or_init(|| Prng::from_entropy().next_u64())
+    }
+
+    /// Where the directory is.
+    pub fn fs(&self) -> Fs {
+        self.fs.get().cloned().unwrap_or(Fs::Real)
     }
 
     /// Whether there is a log that was begun beside clients and whose first checkpoint is not complete: it is worth nothing yet.
@@ -263,6 +269,7 @@ pub fn open_with(
     options: Options,
 ) -> io::Result<()> {
     let _past = engine.keyspace.in_the_past();
+    engine.durability.fs.get_or_init(|| fs.clone());
     let Some(sync) = policy(&engine.config) else {
         warn_of_log(engine, fs)?;
         return import::load_foreign(engine, above.apply, preference(&engine.config)).map(|_| ());

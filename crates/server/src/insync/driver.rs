@@ -1,8 +1,10 @@
 //! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
 
+mod leaving;
+
 use super::beats::Beats;
 use super::fault::Fault;
-use super::keeping::{Keeping, new_life};
+use super::keeping::Keeping;
 use super::source::{Heard, Holding, Source};
 use super::{RETRY, Ways, reign, stream_name};
 use crate::feeding;
@@ -12,15 +14,16 @@ use crate::replicas::synced::Floor;
 use crate::server::Server;
 use crate::shard::{Letter, Shard, Standing, Watched};
 use ::log::Lsn;
+use leaving::Leaving;
 use replication::insync::{
     Action, Answer, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
-    Moment, NodeId, Request, Restored, Role, Ticket, Version, Writes,
+    Moment, Request, Restored, Role, Ticket, Version, Writes,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use sys::Stamp;
 use telemetry::log;
 
@@ -67,16 +70,6 @@ pub struct Driver {
     /// A mistake that a test has planted.
     pub(super) fault: Option<Fault>,
 }
-
-/// A wish that another be master.
-#[derive(Clone, Copy, Debug)]
-struct Leaving {
-    to: Option<NodeId>,
-    until: Instant,
-}
-
-/// How often it is looked whether it can be granted.
-const LEAVING_LOOK: Duration = Duration::from_millis(1);
 
 /// The ticket of the beginning of a shard, which the state machine has never asked for.
 const BEGINNING: Ticket = Ticket(u64::MAX);
@@ -126,8 +119,7 @@ impl Driver {
         let pace = self.shard.settings.options.heartbeat / 2;
         let mut next_tick = Instant::now();
         while !self.server.engine.is_ending() {
-            let look = self.leaving.map(|_| Instant::now() + LEAVING_LOOK);
-            let until = [look, self.next_word()].into_iter().flatten().fold(next_tick, Instant::min);
+            let until = self.next_look().map_or(next_tick, |look| look.min(next_tick));
             let letters = self.shard.take(until);
             self.turn(letters, Instant::now, |now| {
                 let is_due = now >= next_tick;
@@ -149,7 +141,7 @@ impl Driver {
     ) {
         letters.into_iter().for_each(|letter| self.take(letter));
         self.look();
-        self.leave();
+        self.leave(now());
         if is_tick_due(now()) {
             self.happen(Event::Tick);
         }
@@ -157,9 +149,10 @@ impl Driver {
         self.publish();
     }
 
-    /// When there is something to say, if nothing comes before.
-    pub fn next_word(&self) -> Option<Instant> {
-        self.beats.next()
+    /// When there is something to say, or to look after, if nothing comes before.
+    pub fn next_look(&self) -> Option<Instant> {
+        let look = self.leaving.map(|leaving| leaving.look_at);
+        [look, self.beats.next()].into_iter().flatten().min()
     }
 
     fn now(&self) -> Moment {
@@ -203,8 +196,7 @@ impl Driver {
             Letter::RecordsGone { .. } => {}
             Letter::Begin => self.begin_shard(),
             Letter::HandOver { to, until } if self.member.role() == Role::Master => {
-                reign::hold_writes(&self.server);
-                self.leaving = Some(Leaving { to, until });
+                self.begin_to_leave(to, until);
             }
             Letter::HandOver { .. } => {}
         }
@@ -214,26 +206,6 @@ impl Driver {
     fn look(&mut self) {
         self.while_still(|_| Vec::new());
         self.go_on();
-    }
-
-    /// Hands over to another, if that is wished, as soon as nothing is under way.
-    fn leave(&mut self) {
-        let Some(Leaving { to, until }) = self.leaving else { return };
-        let is_master = |driver: &Driver| driver.member.role() == Role::Master;
-        let is_late = Instant::now() >= until;
-        if is_master(self) && !is_late {
-            if self.member.committed() == self.member.appended() && reign::is_quiet(&self.server) {
-                self.happen(Event::HandOver { to });
-            }
-            if is_master(self) {
-                return;
-            }
-        }
-        if is_master(self) {
-            log!(Notice, "No member could take this master's place in time: it stays master");
-        }
-        self.leaving = None;
-        reign::let_writes_go(&self.server);
     }
 
     /// A heartbeat, or word of more records, which are taken when they are here.
@@ -602,7 +574,12 @@ impl Driver {
                     self.events.push_back(Event::Persisted { epoch });
                 }
             }
-            Action::Ask { ticket, request } => self.shard.questions.ask(ticket, request),
+            Action::Ask { ticket, request } => {
+                if Fault::is(self.fault, Fault::AskedIsDecided) {
+                    self.answer_itself(ticket, &request);
+                }
+                self.shard.questions.ask(ticket, request);
+            }
             Action::Commit { end } => self.commit(end.0),
             Action::Lead { epoch } => self.lead(epoch),
             Action::RefuseWaitingWrites => self.server.net.gate.freeze(true),
@@ -610,6 +587,16 @@ impl Driver {
             Action::BeginNewLife => self.begin_new_life(),
             Action::Leave => self.take_no_part(),
             Action::Halt { cut, committed } => self.halt(cut, committed),
+        }
+    }
+
+    /// A planted mistake: nobody is asked who is master.
+    #[cold]
+    fn answer_itself(&mut self, ticket: Ticket, request: &Request) {
+        if let Request::Propose(next) = request
+            && self.member.role() != Role::Master
+        {
+            self.events.push_back(Event::Answered { ticket, answer: Answer::Done(next.clone()) });
         }
     }
 
@@ -708,7 +695,7 @@ impl Driver {
     }
 
     fn begin_new_life(&mut self) {
-        let life = new_life();
+        let life = self.keeping.new_life();
         let id = MemberId { node: self.shard.settings.node, life };
         let restored = Restored { epoch: self.member.epoch(), history: History::default(), end: Lsn::ZERO };
         log!(

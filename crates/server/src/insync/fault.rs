@@ -9,6 +9,8 @@ pub enum Fault {
     DoneIsDurable,
     /// A former master says that its tail is cut, and leaves it.
     TailKept,
+    /// A member that asks to be master takes itself for it before that is decided.
+    AskedIsDecided,
 }
 
 impl Fault {

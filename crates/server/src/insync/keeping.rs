@@ -21,14 +21,15 @@ pub struct Keeping {
     path: Option<(Fs, PathBuf)>,
     /// What it says.
     pub kept: Kept,
+    lives: Prng,
 }
 
 impl Keeping {
-    /// What was kept of the data in a directory; of what was not, that it is another life. `dir` is none where there is no log.
+    /// What was kept of the data in a directory; of what was not, that it is another life, one of `lives`. `dir` is none where there is no log.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged: who this node is cannot be guessed.
-    pub fn open(dir: Option<(Fs, PathBuf)>) -> io::Result<Keeping> {
+    pub fn open(dir: Option<(Fs, PathBuf)>, mut lives: Prng) -> io::Result<Keeping> {
         let path = dir.map(|(fs, dir)| (fs, dir.join(NAME)));
         let is_there = match &path {
             Some((fs, path)) => fs.kind(path)?.is_some(),
@@ -37,14 +38,19 @@ impl Keeping {
         let kept = match &path {
             Some((fs, path)) if is_there => read(fs, path)?,
             _ => Kept {
-                life: new_life(),
+                life: one_of(&mut lives),
                 epoch: Epoch(0),
                 is_torn: false,
                 whole_from: Lsn::ZERO,
                 history: History::default(),
             },
         };
-        Ok(Keeping { path, kept })
+        Ok(Keeping { path, kept, lives })
+    }
+
+    /// A life that nobody has.
+    pub fn new_life(&mut self) -> Life {
+        one_of(&mut self.lives)
     }
 
     /// What a member goes on from whose log ends there.
@@ -65,10 +71,9 @@ impl Keeping {
     }
 }
 
-/// One that nobody has.
-pub fn new_life() -> Life {
+fn one_of(lives: &mut Prng) -> Life {
     // 0 is the origin of what has none.
-    Life(Prng::from_entropy().next_u64().max(1))
+    Life(lives.next_u64().max(1))
 }
 
 fn read(fs: &Fs, path: &Path) -> io::Result<Kept> {

@@ -26,6 +26,7 @@ use replication::insync::{Epoch, MemberId, NodeId};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use sys::Prng;
 
 /// The name that the stream has in an epoch: its digits are the shard's origin and the epoch.
 fn stream_name(origin: u64, epoch: Epoch) -> ReplicationId {
@@ -56,18 +57,18 @@ pub fn begin_without(server: &Arc<Server>) {
 /// # Errors
 /// One sentence for the operator: it cannot.
 pub fn look_at_log(server: &Server) -> io::Result<()> {
-    open_keeping(server).map(drop)
+    open_keeping(server, Prng::from_entropy()).map(drop)
 }
 
-/// What is kept beside the log, if there is one; and that one has on disk what it acknowledges.
-fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
+/// What is kept beside the log, if there is one; and that one has on disk what it acknowledges. Another life is one of `lives`.
+fn open_keeping(server: &Server, lives: Prng) -> io::Result<keeping::Keeping> {
     if server.engine.durability.log().is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
         return Err(io::Error::other(
             "A node of a shard has on disk what it acknowledges: its log wants `appendfsync always`",
         ));
     }
     let log = server.engine.durability.log();
-    keeping::Keeping::open(log.map(|log| (log.fs().clone(), server.engine.dir())))
+    keeping::Keeping::open(log.map(|log| (log.fs().clone(), server.engine.dir())), lives)
 }
 
 /// Takes part in a shard: as nobody at first, who the server is already. Once.
@@ -75,7 +76,7 @@ fn open_keeping(server: &Server) -> io::Result<keeping::Keeping> {
 /// # Errors
 /// One sentence for the operator: it is not known who this node is.
 pub fn enter(server: &Arc<Server>, settings: Settings) -> io::Result<()> {
-    let keeping = open_keeping(server)?;
+    let keeping = open_keeping(server, Prng::from_entropy())?;
     let id = MemberId { node: settings.node, life: keeping.kept.life };
     let shard = Arc::new(Shard::new(settings, id, keeping.kept.epoch));
     if !server.shard.enter(shard.clone()) {

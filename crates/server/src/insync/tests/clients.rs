@@ -1,57 +1,90 @@
 //! Clients: writes of what nobody else writes and reads, at the master and at replicas, and the gate behind which replies wait.
 
 use super::history::Operation;
-use super::world::{Arrival, Happening, World};
+use super::world::{Arrival, World};
+use crate::session::Session;
+use net::service::Stop;
 use replication::insync::Role;
 use sys::Shown;
+use testkit::stage::Happening;
 
-/// A reply behind the gate.
+/// A connection whose reply is behind the gate.
 pub struct Waiting {
     operation: usize,
+    session: Box<Session>,
     reply: Vec<u8>,
     shown: Shown,
     generation: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Client {
-    /// The operation under way, and the node that served last.
-    operation: Option<usize>,
-    favourite: usize,
+/// A connection whose request a pause holds back.
+pub struct Held {
+    operation: usize,
+    session: Box<Session>,
 }
+
+/// How long nobody gives up who asks a shard that is whole.
+pub const PATIENCE: u64 = 4_000_000;
 
 const KINDS: &[&str] = &["s", "a", "l", "c"];
 
 impl World {
-    pub fn client_acts(&mut self, client: usize) {
-        if self.now > self.plan.disturbed_until + 300_000 {
-            return;
-        }
-        let is_write = self.prng.one_in(2);
-        let node = match self.prng.below(8) {
-            0 => self.prng.below(self.nodes.len() as u64) as usize,
+    /// A client writes or reads at a node of which it thinks that it serves.
+    pub fn ask_something(&mut self, client: usize) {
+        let is_write = self.stage.prng.one_in(2);
+        let node = match self.stage.prng.below(8) {
+            0 => self.stage.prng.below(self.nodes.len() as u64) as usize,
             1..=4 => self.leader,
-            _ => self.clients[client].favourite,
+            _ => self.stage.clients[client].favourite,
         };
+        self.ask(client, node, is_write, self.plan.patience_max);
+    }
+
+    /// All clients write once more, at the master, with time enough. Gives the first of these writes.
+    pub fn write_once_more(&mut self) -> usize {
+        let first = self.operations.len();
+        (0..self.plan.clients).for_each(|client| self.ask(client, self.leader, true, PATIENCE));
+        first
+    }
+
+    fn ask(&mut self, client: usize, node: usize, is_write: bool, patience: u64) {
         self.values += 1;
-        let kind = KINDS[self.prng.below(KINDS.len() as u64) as usize];
+        let kind = KINDS[self.stage.prng.below(KINDS.len() as u64) as usize];
         self.operations.push(Operation {
-            key: format!("{kind}{}", self.prng.below(self.plan.keys)).into_bytes(),
+            key: format!("{kind}{}", self.stage.prng.below(self.plan.keys)).into_bytes(),
             token: is_write.then_some(self.values),
-            began: self.now,
+            began: self.stage.now,
             ended: None,
             is_at_master: true,
         });
         let operation = self.operations.len() - 1;
-        self.clients[client] = Client { operation: Some(operation), favourite: node };
-        let (end, delay) = (self.end(node), self.prng.below(200));
-        self.soon(delay, Happening::Arrives(end, Arrival::Asked { operation }));
-        let patience = self.plan.patience_max / 4 + self.prng.below(self.plan.patience_max);
-        self.soon(patience, Happening::ClientHears { client, operation, reply: None });
+        let asked = (node, Arrival::Asked { operation });
+        self.stage.ask((client, operation), asked, patience, None);
     }
 
-    /// A node runs what a client asks for.
+    /// A connection comes with what a client asks for.
     pub fn serve(&mut self, node: usize, operation: usize) {
+        let Some(process) = &self.nodes[node].up else { return };
+        let session = process.session();
+        process.server.net.clients.add(session.client.clone());
+        self.run_for(node, Held { operation, session });
+    }
+
+    /// Runs what was held back, if nothing holds it back any more. Whether it did.
+    pub fn serve_held(&mut self, node: usize) -> bool {
+        let Some(process) = self.nodes[node].up.as_mut().filter(|process| !process.held.is_empty()) else {
+            return false;
+        };
+        let engine = &process.server.engine;
+        if process.server.pause.at(engine, engine.clock.now()).is_some() {
+            return false;
+        }
+        let held = std::mem::take(&mut process.held);
+        held.into_iter().for_each(|held| self.run_for(node, held));
+        true
+    }
+
+    fn run_for(&mut self, node: usize, Held { operation, mut session }: Held) {
         let asked = self.operations[operation].clone();
         let Some(process) = &mut self.nodes[node].up else { return };
         let value = asked.token.map(|token| format!("{token},").into_bytes());
@@ -63,12 +96,14 @@ impl World {
             (b'l', None) => vec![b"LRANGE", &asked.key, b"0", b"-1"],
             (_, None) => vec![b"GET", &asked.key],
         };
-        let mut session = process.session();
         let generation = process.server.net.gate.generation();
         self.operations[operation].is_at_master = process.shard.standing().role == Role::Master;
-        let (_, reply, shown) = process.ask(&mut session, &words);
-        session.end(&process.server);
-        process.waiting.push(Waiting { operation, reply, shown, generation });
+        let (stop, reply, shown) = process.ask(&mut session, &words);
+        if matches!(stop, Stop::Paused { .. }) {
+            return process.held.push(Held { operation, session });
+        }
+        session.client.set_at_gate(true);
+        process.waiting.push(Waiting { operation, session, reply, shown, generation });
     }
 
     /// Lets out what connections let out.
@@ -79,48 +114,50 @@ impl World {
         }
         let gate = &process.server.net.gate;
         let (mut replies, mut still) = (Vec::new(), Vec::new());
-        for one in std::mem::take(&mut process.waiting) {
+        for mut one in std::mem::take(&mut process.waiting) {
             let is_of_before = one.generation != gate.generation() && one.shown != Shown::NOTHING;
-            if is_of_before {
-                let was_open = gate.was_open_for(one.generation, one.shown);
-                replies.push((one.operation, was_open.then_some(one.reply)));
+            let is_shown = if is_of_before {
+                gate.was_open_for(one.generation, one.shown)
             } else if gate.is_open_for(one.shown) {
-                replies.push((one.operation, Some(one.reply)));
+                true
             } else if gate.has_failed(one.shown) {
-                replies.push((one.operation, None));
+                false
             } else {
                 still.push(one);
-            }
+                continue;
+            };
+            process.server.net.clients.remove(one.session.client.id);
+            one.session.end(&process.server);
+            replies.push((one.operation, is_shown.then_some(one.reply)));
         }
         process.waiting = still;
-        replies.into_iter().for_each(|(operation, reply)| self.reply(operation, reply));
+        replies.into_iter().for_each(|(operation, reply)| self.stage.reply(operation, reply));
     }
 
-    pub fn reply(&mut self, operation: usize, reply: Option<Vec<u8>>) {
-        let delay = self.prng.below(200);
-        if let Some(client) = self.clients.iter().position(|client| client.operation == Some(operation)) {
-            self.soon(delay, Happening::ClientHears { client, operation, reply });
-        }
-    }
-
-    pub fn client_hears(&mut self, client: usize, operation: usize, reply: Option<Vec<u8>>) {
-        if self.clients[client].operation != Some(operation) {
-            return;
-        }
-        self.clients[client].operation = None;
+    /// A client has learned what became of what it asked for.
+    pub fn note_reply(&mut self, client: usize, operation: usize, reply: Option<Vec<u8>>) {
         match reply.filter(|reply| !reply.starts_with(b"-")) {
             Some(reply) => {
-                let ended = (self.now, reply);
+                let ended = (self.stage.now, reply);
                 match self.operations[operation].token {
-                    Some(_) => self.figures.acknowledged += 1,
+                    Some(_) => self.note_write(),
                     None => self.figures.reads += 1,
                 }
                 self.operations[operation].ended = Some(ended);
             }
-            None => self.clients[client].favourite = self.prng.below(self.nodes.len() as u64) as usize,
+            None => {
+                let favourite = self.stage.prng.below(self.nodes.len() as u64) as usize;
+                self.stage.clients[client].favourite = favourite;
+            }
         }
-        self.trace(|| format!("client {client} hears {:?}", self.operations[operation]));
-        let think = self.prng.below(self.plan.think_max);
-        self.soon(think, Happening::ClientActs { client });
+        self.stage.trace(|| format!("client {client} hears {:?}", self.operations[operation]));
+        let think = self.stage.prng.below(self.plan.think_max);
+        self.stage.soon(think, Happening::ClientActs(client));
+    }
+
+    fn note_write(&mut self) {
+        self.figures.acknowledged += 1;
+        let waited = self.stage.now - std::mem::replace(&mut self.acknowledged_at, self.stage.now);
+        self.figures.longest_wait = self.figures.longest_wait.max(waited);
     }
 }

@@ -4,10 +4,9 @@ use super::super::driver::Driver;
 use super::super::fault::Fault;
 use super::super::keeping::Keeping;
 use super::super::{Ways, open_keeping};
-use super::clients::Waiting;
+use super::clients::{Held, Waiting};
 use super::plan::Plan;
 use super::stretch::{Feed, Stretch};
-use super::world::Arrival;
 use crate::dispatch::Runner;
 use crate::feeding::behind::Reading;
 use crate::following::{self, Wanted};
@@ -16,7 +15,7 @@ use crate::session::Session;
 use crate::shard::{Address, Outbox, Settings, Shard, Store};
 use crate::{assembly, durable};
 use acl::Access;
-use config::{Config, Startup};
+use config::{Config, Edition, Startup};
 use engine::{Attention, durability};
 use keyspace::HashSeed;
 use log::{Flushing, Log, Options};
@@ -24,12 +23,12 @@ use net::client::Client;
 use net::service::Stop;
 use parking_lot::Mutex;
 use replication::insync::{LinkId, MemberId, NodeId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
 use sys::file::simulated::Disk;
-use sys::{Clock, Shown};
+use sys::{Clock, Prng, Shown};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use wire::{Limits, Parser, encode_request};
 
@@ -37,14 +36,10 @@ use wire::{Limits, Parser, encode_request};
 const SEGMENT_BYTES: u64 = 24 * 1024;
 
 pub struct Node {
+    pub edition: Edition,
     pub disk: Disk,
     pub clock: Clock,
-    pub process: u64,
     pub up: Option<Process>,
-    pub is_paused: bool,
-    pub is_storeless: bool,
-    pub is_disk_slow: bool,
-    pub inbox: VecDeque<Arrival>,
     /// Where what was read of its stream begins, and what that is: a log gives nothing of what has been called otherwise for long.
     pub read: (u64, Vec<u8>),
 }
@@ -117,9 +112,11 @@ pub struct Process {
     /// Who follows this one's, by connection.
     pub feeds: BTreeMap<u64, Feed>,
     pub waiting: Vec<Waiting>,
+    /// Clients that a pause holds back.
+    pub held: Vec<Held>,
     pub is_flushing: bool,
-    /// It will look whether something is due to be said.
-    pub has_word: bool,
+    /// It will look whether something is due.
+    pub has_look: bool,
     /// Up to where the stream was compared with what is committed.
     pub compared: u64,
     /// Cuts and copies that were seen to: what was read before one may be of another stream.
@@ -127,20 +124,24 @@ pub struct Process {
     runtime: LocalRuntime,
 }
 
-/// Where the files of a node are on its disk; on the machine there is nothing but full copies, for a moment.
+/// Where the files of a node are on its disk; on the machine there is an empty folder of that name, and full copies for a moment.
 fn dir() -> PathBuf {
-    std::env::temp_dir().join(format!("tarn-simulated-{}", std::process::id()))
+    let dir = std::env::temp_dir().join(format!("tarn-simulated-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("there is a folder for temporary files");
+    dir
 }
 
 /// Where a copy is read from.
 pub fn spool() -> PathBuf {
-    std::fs::create_dir_all(dir()).expect("there is a folder for temporary files");
     dir().join(format!("{:?}.rdb", std::thread::current().id()))
 }
 
-fn config(dir: &Path) -> Config {
+fn config(edition: Edition, dir: &Path) -> Config {
+    // Without a log there is nothing to read on in behind the backlog.
+    let backlog = if edition == Edition::Memory { "1mb" } else { "16kb" };
     let text = format!(
-        "port 0\nbind 127.0.0.1\nedition durable\nthreads 1\nloglevel {}\ndatabases 1\nrepl-backlog-size 16kb\ndir {}",
+        "port 0\nbind 127.0.0.1\nedition {}\nthreads 1\nloglevel {}\ndatabases 1\nrepl-backlog-size {backlog}\ndir {}",
+        edition.word(),
         if std::env::var_os("TARN_TRACE").is_some() { "notice" } else { "nothing" },
         dir.display()
     );
@@ -152,10 +153,11 @@ impl Process {
     /// A server that starts on what a disk has.
     pub fn start(node: &Node, number: usize, plan: &Plan, seed: u64) -> Result<Process, String> {
         let fs = Fs::Simulated(node.disk.clone());
-        let config = config(&dir());
-        let seed =
+        let config = config(node.edition, &dir());
+        fs.create_dir_all(&config.dir()).map_err(|error| error.to_string())?;
+        let slots =
             durability::seed_of_checkpoint(&config, &fs).unwrap_or_else(|| HashSeed::from_number(seed));
-        let server = assembly::with_seed(config, 2, node.clock.clone(), seed);
+        let server = assembly::with_seed(config, 2, node.clock.clone(), slots);
         server.engine.set_attention(Attention::LOADING, true);
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
@@ -163,15 +165,17 @@ impl Process {
             .map_err(|error| format!("{number} does not start: {error}"))?;
         following::taken::begin(&server);
         super::super::begin_without(&server);
-        let mut keeping =
-            open_keeping(&server).map_err(|error| format!("{number} does not start: {error}"))?;
+        // One that comes back with nothing is somebody else.
+        let lives = if plan.keeps_lives { number as u64 } else { seed };
+        let mut keeping = open_keeping(&server, Prng::from_seed(lives))
+            .map_err(|error| format!("{number} does not start: {error}"))?;
         keeping.keep(keeping.kept.clone()).map_err(|error| error.to_string())?;
         let address = |number: usize| Address { host: "node".to_owned(), port: number as u16 + 1 };
         let settings = Settings {
             name: "simulated".to_owned(),
             node: NodeId(number as u32),
-            nodes: (0..plan.nodes).map(|number| (NodeId(number as u32), address(number))).collect(),
-            store: Store::Server(address(plan.nodes)),
+            nodes: (0..plan.editions.len()).map(|number| (NodeId(number as u32), address(number))).collect(),
+            store: Store::Server(address(plan.editions.len())),
             options: plan.options,
         };
         let id = MemberId { node: settings.node, life: keeping.kept.life };
@@ -191,19 +195,20 @@ impl Process {
             stretch: None,
             feeds: BTreeMap::new(),
             waiting: Vec::new(),
+            held: Vec::new(),
             is_flushing: false,
-            has_word: false,
+            has_look: false,
             compared: 0,
             breaks: (0, 0),
             runtime: runtime.expect("there is one"),
         })
     }
 
-    pub fn log(&self) -> &Arc<Log> {
-        self.server.engine.durability.log().expect("it is durable")
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.server.engine.durability.log()
     }
 
-    /// A connection's state.
+    /// The state of a connection that nobody else knows of.
     pub fn session(&self) -> Box<Session> {
         let (server, id) = (&self.server, self.server.net.clients.next_id());
         let client = Client::new(id, String::new(), String::new(), -1, (0, 0), server.engine.clock.now());
