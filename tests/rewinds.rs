@@ -401,6 +401,31 @@ fn without_a_log_there_is_a_copy() {
 }
 
 #[test]
+fn what_a_master_has_written_and_not_synced_is_not_cut() {
+    for appendfsync in ["no", "everysec"] {
+        let first = server_with("memory", &["--appendonly", "yes", "--appendfsync", appendfsync]);
+        let second = server("durable");
+        order(&second, first.address().port());
+        await_all(&second, &first);
+        let (mut here, mut there) = (first.connect().unwrap(), second.connect().unwrap());
+        // Some of it is not on the master's disk when the replica comes again.
+        for round in 1..=5 {
+            write(&mut here, "kept");
+            write(&mut here, "more");
+            await_all(&second, &first);
+            call_well(&mut there, &["CLIENT", "KILL", "TYPE", "master"]);
+            wait_until("it comes again", || {
+                info(&mut here, "sync_full") + info(&mut here, "sync_partial_ok") > round
+            });
+            await_all(&second, &first);
+        }
+        assert_eq!(info(&mut there, "sync_rewinds"), 0, "{}", second.last_lines());
+        assert_eq!(info(&mut here, "sync_full"), 1, "{}", first.last_lines());
+        assert_same(&first, &second);
+    }
+}
+
+#[test]
 fn clients_are_told_that_it_is_loading_and_are_shown_nothing() {
     for edition in EDITIONS {
         for step in 1..=4 {

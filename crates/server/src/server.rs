@@ -10,7 +10,7 @@ use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
 use crate::pause::Pause;
-use crate::replicas::Feeding;
+use crate::replicas::{Feeding, State};
 use crate::shard;
 use crate::switches::Switches;
 use ::log::{Lsn, Stream};
@@ -272,13 +272,23 @@ impl Server {
     pub fn stream(&self) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => {
-                let stream = self.stream_noted();
-                match self.feeding.end_without_log() {
-                    Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
-                    None => stream,
-                }
-            }
+            None => self.stream_without_log(self.feeding.end_without_log()),
+        }
+    }
+
+    /// The same with what is known of replicas locked: until that is let go, nobody is told that another one has begun.
+    pub fn stream_beside(&self, state: &State) -> Stream {
+        match self.engine.durability.log() {
+            Some(log) => log.stream(),
+            None => self.stream_without_log(state.end_without_log()),
+        }
+    }
+
+    fn stream_without_log(&self, end: Option<u64>) -> Stream {
+        let stream = self.stream_noted();
+        match end {
+            Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
+            None => stream,
         }
     }
 

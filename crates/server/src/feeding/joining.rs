@@ -129,10 +129,13 @@ pub fn common(server: &Server, names: &[u8]) -> Result<Option<(ReplicationId, u6
     }
 }
 
+/// By what a PSYNC would go on from: where the log does not sync at once replicas have more than is on disk here.
 fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
-    let stream = server.stream();
+    let state = server.feeding.state.lock();
+    let stream = server.stream_beside(&state);
+    let sent = state.backlog.as_ref().map_or(0, Backlog::end);
     let good_until = |id: ReplicationId| match stream.former {
-        _ if id == stream.id => Some(stream.offset),
+        _ if id == stream.id => Some(stream.offset.max(sent)),
         Some((former, until)) if former == id => Some(until),
         _ => None,
     };
@@ -145,13 +148,13 @@ fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
         .filter_map(|(id, offset)| Some((id, good_until(id)?.min(offset))))
         .find(|(id, _)| *id != ReplicationId::NONE)?;
     let wish = Wish { id: id.to_string().into_bytes(), offset };
-    goes_on(server, &wish).then_some((id, offset))
+    may_go_on(server, &state, &stream, &wish).then_some((id, offset))
 }
 
 /// Whether the stream can be gone on with from a place.
 pub fn goes_on(server: &Server, wish: &Wish) -> bool {
-    let stream = server.stream();
-    may_go_on(server, &server.feeding.state.lock(), &stream, wish)
+    let state = server.feeding.state.lock();
+    may_go_on(server, &state, &server.stream_beside(&state), wish)
 }
 
 /// Names that are looked at: what a server has is called by two at most.

@@ -129,6 +129,11 @@ impl State {
         self.replicas.iter().for_each(|replica| replica.end());
     }
 
+    /// The end of the stream without a log; None: it has never begun.
+    pub fn end_without_log(&self) -> Option<u64> {
+        self.has_journal.then_some(self.journal_end)
+    }
+
     /// Appends to the backlog.
     pub fn append(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
@@ -213,8 +218,7 @@ impl Feeding {
 
     /// The end of the stream without a log; None: it has never begun.
     pub fn end_without_log(&self) -> Option<u64> {
-        let state = self.state.lock();
-        state.has_journal.then_some(state.journal_end)
+        self.state.lock().end_without_log()
     }
 
     /// All replicas, in the order in which they came.
