@@ -12,6 +12,7 @@ use ::log::Lsn;
 use command::category::Categories;
 use command::parse::timeout_ms;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use engine::Attention;
 use keyspace::Stamp;
 use std::pin::pin;
 use std::sync::Arc;
@@ -81,11 +82,11 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 /// # Errors
-/// A master is followed, whose stream is all that goes on from here.
+/// A master is followed, whose stream is all that goes on from here, or no stream of this server's own has begun behind that.
 fn refuse_at_replica(context: &Context<'_, '_>, error: &'static str) -> Result<()> {
-    match context.server.following.status() {
-        Some(_) => Err(Error::text(error)),
-        None => Ok(()),
+    match context.server.engine.attention().contains(Attention::FOLLOWING) {
+        true => Err(Error::text(error)),
+        false => Ok(()),
     }
 }
 

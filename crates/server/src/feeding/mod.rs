@@ -52,9 +52,10 @@ pub fn offset_of(engine: &Engine, stamp: Stamp) -> u64 {
     }
 }
 
-/// Whether the stream is a master's, in which nothing of this server's own may stand.
+/// Whether the stream is a master's, in which nothing of this server's own may stand. It is until one of its own has begun, also when no master
+/// is followed any more.
 fn is_relayed(server: &Server) -> bool {
-    server.following.status().is_some()
+    server.engine.attention().contains(Attention::FOLLOWING)
 }
 
 /// The offset behind all that was written.
@@ -108,16 +109,22 @@ pub fn pass_gathered(server: &Server, connections: impl FnOnce() -> u32) {
 /// Puts a request into the stream that has no effect. False: there is none that takes it now.
 fn say(server: &Server, request: &[u8]) -> bool {
     let Some(_held_off) = server.failover.hold_off() else { return false };
-    !is_relayed(server) && append(server, None, request)
+    !is_relayed(server) && append(server, None, request, is_own)
+}
+
+/// Whether the stream without a log is this server's own: nobody may have noted since it was asked that a master is followed.
+fn is_own(state: &State) -> bool {
+    !state.is_following
 }
 
 /// Puts the first request of a reign into the stream, which says nothing but that it begins. False: there is nobody who takes it now.
 pub fn begin_reign(server: &Server) -> bool {
-    append(server, None, PING)
+    append(server, None, PING, |_| true)
 }
 
-/// Appends what has no effect; who reads byte by byte finds it in that database, if there is one to find it in.
-fn append(server: &Server, database: Option<DbIndex>, request: &[u8]) -> bool {
+/// Appends what has no effect; who reads byte by byte finds it in that database, if there is one to find it in. Without a log it is asked whether it
+/// may.
+fn append(server: &Server, database: Option<DbIndex>, request: &[u8], may: fn(&State) -> bool) -> bool {
     match server.engine.durability.log() {
         Some(log) if log.writable().is_ok() && !log.is_full() => {
             let time = server.engine.clock.now();
@@ -137,22 +144,23 @@ fn append(server: &Server, database: Option<DbIndex>, request: &[u8]) -> bool {
             if state.taken_over_at.is_some() {
                 drop(state);
                 // The log has come meanwhile; while it is about to, nobody needs this.
-                return server.engine.durability.log().is_some() && append(server, database, request);
+                return server.engine.durability.log().is_some() && append(server, database, request, may);
             }
-            if state.backlog.is_some() {
+            let is_taken = state.backlog.is_some() && may(&state);
+            if is_taken {
                 state.append(request);
                 state.journal_end += request.len() as u64;
                 state.trim();
                 state.wake();
             }
-            state.backlog.is_some()
+            is_taken
         }
     }
 }
 
 /// Whether somebody reads the stream, and it is this server's own.
 pub fn is_read(server: &Server) -> bool {
-    server.feeding.is_followed() && !server.engine.attention().contains(Attention::FOLLOWING)
+    server.feeding.is_followed() && !is_relayed(server)
 }
 
 /// Passes on what was published in a database, which is nothing that is kept: whole requests.
@@ -164,11 +172,11 @@ pub fn pass_on(server: &Server, database: DbIndex, requests: &[u8]) {
     if server.engine.durability.log().is_none() {
         // Who reads byte by byte finds it in its database, as in Redis.
         let state = &mut *server.feeding.state.lock();
-        if state.taken_over_at.is_none() && dress(state, database, requests) {
+        if state.taken_over_at.is_none() && is_own(state) && dress(state, database, requests) {
             return state.wake();
         }
     }
-    append(server, Some(database), requests);
+    append(server, Some(database), requests, is_own);
 }
 
 /// Puts requests for a database into the stream that is kept without a log. False: none is.
@@ -228,4 +236,40 @@ fn asked_for(server: &Server) -> u64 {
     let end = end(server);
     let state = server.feeding.state.lock();
     if state.asked_end == end { state.asked_at } else { end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::followed::Master;
+    use crate::following::{self, Order};
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+
+    #[test]
+    fn nothing_of_its_own_stands_in_a_masters_stream_that_is_followed_no_more() {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
+            panic!("it is a file of one line")
+        };
+        let server = assembly::new(*config, 2);
+        joining::keep_relayed(&server);
+        // What carries out the orders waits, so that no stream of its own begins yet.
+        let held = server.following.thread.lock();
+        let nobody = Master { host: "nobody.invalid".to_owned(), port: 0 };
+        assert_eq!(following::follow(&server, Some(nobody)), Order::Done);
+        following::become_follower(&server);
+        assert_eq!(following::follow(&server, None), Order::Underway);
+        let before = server.stream();
+        assert!(!say(&server, GETACK) && !is_read(&server));
+        pass_on(&server, DbIndex(0), PING);
+        assert_eq!(server.stream(), before);
+        drop(held);
+        while following::follow(&server, None) != Order::Done {
+            std::thread::yield_now();
+        }
+        assert_eq!(server.stream().former, Some((before.id, before.offset)));
+        assert!(say(&server, GETACK));
+        assert_eq!(server.stream().offset, before.offset + GETACK.len() as u64);
+    }
 }
