@@ -2,6 +2,7 @@
 //! full copy; wherever it is killed meanwhile, it is what it was or what it is to be.
 
 use crate::{info, tarn};
+use std::path::{Path, PathBuf};
 use testkit::ask::{ask, call, call_line, call_line_well, call_well, is_error, ok, text, wait_until};
 use testkit::contents::{Contents, now_ms};
 use testkit::relay::Relay;
@@ -24,6 +25,13 @@ fn order(replica: &Server, port: u16) {
     let reply = call(&mut client, &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     // Or it does already.
     assert!(matches!(&reply, Value::Simple(line) if line.starts_with(b"OK")), "{reply:?}");
+}
+
+/// What INFO says of something.
+fn field(client: &mut Client, name: &str) -> String {
+    let all = ask(client, &["INFO", "replication"]);
+    let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{name} is not in {all}")).to_owned()
 }
 
 fn says(client: &mut Client, line: &str) -> bool {
@@ -423,6 +431,84 @@ fn what_a_master_has_written_and_not_synced_is_not_cut() {
         assert_eq!(info(&mut here, "sync_full"), 1, "{}", first.last_lines());
         assert_same(&first, &second);
     }
+}
+
+/// What a directory holds, to be put back.
+fn kept(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(&path).unwrap())).collect()
+}
+
+fn put_back(dir: &Path, kept: &[(PathBuf, Vec<u8>)]) {
+    std::fs::remove_dir_all(dir).unwrap();
+    std::fs::create_dir(dir).unwrap();
+    kept.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+}
+
+/// Requests that are as long as those of the same numbers under another name of the same length.
+fn count(client: &mut Client, name: &str, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| drop(call_line_well(client, &format!("SET {name}:{number} {name}"))));
+}
+
+#[test]
+fn what_replicas_have_and_a_power_cut_took_back_is_of_another_stream() {
+    let directives = ["--appendonly", "yes", "--appendfsync", "no"];
+    let mut first = server_with("memory", &directives);
+    let second = server("durable");
+    order(&second, first.address().port());
+    await_all(&second, &first);
+    let mut client = first.connect().unwrap();
+    write(&mut client, "kept");
+    await_all(&second, &first);
+    let (id, on_disk) = (field(&mut client, "master_replid"), kept(first.dir()));
+    count(&mut client, "gone", 100..150);
+    await_all(&second, &first);
+    first.kill();
+    put_back(first.dir(), &on_disk);
+    // It syncs at once from now on, as an operator has it who has lost something.
+    let dir = first.dir().to_str().unwrap();
+    let again = server_with("memory", &["--appendonly", "yes", "--appendfsync", "always", "--dir", dir]);
+    let mut client = again.connect().unwrap();
+    assert_eq!(field(&mut client, "master_replid2"), id);
+    count(&mut client, "here", 100..200);
+    order(&second, again.address().port());
+    await_all(&second, &again);
+    assert_same(&again, &second);
+    // What was sent since is on disk: the next start goes on under the same name.
+    let id = field(&mut client, "master_replid");
+    let mut again = again;
+    again.restart().unwrap();
+    let mut client = again.connect().unwrap();
+    assert_eq!(field(&mut client, "master_replid"), id);
+}
+
+#[test]
+fn who_has_more_than_its_master_keeps_it_where_that_may_be_all_there_is() {
+    let mut first = server("durable");
+    let second = server_with("durable", &["--min-sync-replicas", "1"]);
+    let relay = Relay::to(first.address()).unwrap();
+    order(&second, relay.address().port());
+    await_all(&second, &first);
+    let mut client = first.connect().unwrap();
+    write(&mut client, "kept");
+    write(&mut client, "more");
+    await_all(&second, &first);
+    wait_until("the copy is forgotten", || !first.dir().join("replica-copies-unfinished").exists());
+    let before = kept(first.dir());
+    count(&mut client, "sent", 100..120);
+    await_all(&second, &first);
+    relay.cut();
+    first.kill();
+    put_back(first.dir(), &before);
+    first.restart().unwrap();
+    relay.aim(first.address());
+    relay.mend();
+    wait_until("it keeps what it has", || second.output().contains("The master has less than what is here"));
+    let mut there = second.connect().unwrap();
+    assert_eq!(call(&mut there, &["GET", "sent:119"]), text("sent"));
+    order(&second, relay.address().port());
+    await_all(&second, &first);
+    assert_same(&first, &second);
 }
 
 #[test]

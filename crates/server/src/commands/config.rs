@@ -7,7 +7,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
-use crate::feeding::handover;
+use crate::feeding::{handover, unsynced};
 use crate::server::Server;
 use crate::{assembly, durable};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
@@ -16,6 +16,7 @@ use engine::Attention;
 use net::client::eviction;
 use net::tls::Contexts;
 use net::{descriptors, encryption, listen};
+use std::io;
 use std::sync::Arc;
 use telemetry::log;
 use wire::Reply;
@@ -151,6 +152,11 @@ fn apply(
         return Err(CannotApply { name: "dir", reason });
     }
     refuse_in_shard(server, changed)?;
+    if let Some(change) = changed.iter().find(|change| ["appendfsync", "appendonly"].contains(&change.name()))
+    {
+        let about = |error: io::Error| CannotApply { name: change.name(), reason: error.to_string() };
+        unsynced::note(server).map_err(about)?;
+    }
     if let Some(change) = changed.iter().find(|change| is_oom_score(change.name().as_bytes())) {
         let reason = "Failed to set current oom_score_adj. Check server logs.".to_owned();
         server.follow_oom_score().map_err(|_| CannotApply { name: change.name(), reason })?;

@@ -218,6 +218,7 @@ pub fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
         return Ok(());
     }
     if engine.durability.log().is_some() {
+        super::unsynced::note(server).map_err(|error| Error::line(format!("ERR {error}")))?;
         stream_log(server);
         return Ok(());
     }

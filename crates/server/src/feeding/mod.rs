@@ -24,6 +24,7 @@ mod sending;
 pub mod slot_stream;
 pub mod synced;
 pub mod unfinished;
+pub mod unsynced;
 pub mod upkeep;
 
 pub use crate::replicas::copies::remove_left;

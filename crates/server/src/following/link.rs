@@ -70,7 +70,12 @@ pub fn run(server: &Arc<Server>, order: u64) {
         });
         server.following.forget_ender(order);
         let Err(error) = ended;
-        asks_for_all = error.kind() == ErrorKind::InvalidData;
+        asks_for_all = match error.kind() {
+            ErrorKind::InvalidData => true,
+            // It is still to be taken, if somebody says so.
+            ErrorKind::PermissionDenied => asks_for_all,
+            _ => false,
+        };
         if !is_on() {
             return;
         }
@@ -106,7 +111,7 @@ fn attempt(
     };
     let stream = match agreed {
         Agreed::Copy(stream) => {
-            may_be_replaced(server, stream.id)?;
+            may_be_replaced(server, &stream, asks_for_all)?;
             link.copy(stream)?
         }
         Agreed::Rest(stream) => stream,
@@ -117,23 +122,33 @@ fn attempt(
 }
 
 /// # Errors
-/// What is here is not given up for a copy of this stream.
-fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
+/// What is here is not given up for a copy of this stream. `is_other`: what the master has behind the place that was reached made no sense.
+fn may_be_replaced(server: &Server, offered: &Stream, is_other: bool) -> io::Result<()> {
+    let history = server.following.state.lock().history;
+    let Some(history) = history.filter(|_| server.engine.config.min_sync_replicas() > 0) else {
+        return Ok(());
+    };
     if server.shard.is_on() {
         // It is as its members have agreed.
         return Ok(());
     }
-    let history = server.following.state.lock().history;
-    match history.filter(|history| *history != offered && server.engine.config.min_sync_replicas() > 0) {
-        None => Ok(()),
-        Some(history) => Err(io::Error::new(
-            ErrorKind::PermissionDenied,
-            format!(
-                "The master has begun another history ({offered}), and what is here of {history} may be all there is of it: a copy is taken only if \
-             REPLICAOF says so once more (min-sync-replicas)"
-            ),
-        )),
-    }
+    let has = server.stream().offset;
+    let what = match history == offered.id {
+        false => format!("The master has begun another history ({})", offered.id),
+        // It was put back from a copy, or its disk has lost something.
+        true if offered.offset < has => {
+            format!("The master has less than what is here, up to offset {} and not {has}", offered.offset)
+        }
+        true if is_other => format!("What the master has is not what is here up to offset {has}"),
+        true => return Ok(()),
+    };
+    Err(io::Error::new(
+        ErrorKind::PermissionDenied,
+        format!(
+            "{what}, and what is here of {history} may be all there is of it: a copy is taken only if REPLICAOF says so once more \
+             (min-sync-replicas)"
+        ),
+    ))
 }
 
 /// What a handshake came to.

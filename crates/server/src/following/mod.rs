@@ -18,7 +18,7 @@ pub mod rewinding;
 pub mod taken;
 
 use crate::blocking;
-use crate::feeding::synced;
+use crate::feeding::{synced, unsynced};
 pub use crate::followed::Wanted;
 use crate::followed::{Master, Phase, Retry, State, Status};
 use crate::server::Server;
@@ -159,18 +159,23 @@ pub fn begin(server: &Arc<Server>) {
     order(server, Some(Master { host, port }), history);
 }
 
-/// What is written from now on is no master's, and is not under the name of what was.
+/// What is written from now on is no master's, and is not under the name of what was. Nor is it where replicas may have been sent what a power cut
+/// has taken back here: what is written in its place is another stream. They have the same up to where what is here ends.
 fn begin_as_master(server: &Server) {
     let Some(log) = server.engine.durability.log() else { return };
     let stream = log.stream();
-    if log.sync_policy() != SyncPolicy::Always {
-        // Replicas may have been sent what a power cut has taken back here: what is written in its place is another stream.
-        server.rename_stream();
-    } else if stream.selected.is_some()
-        && let Err(error) = log.begin_stream(Some(succeeded(server, stream)))
-    {
-        log!(Warning, "The stream's own name is not on disk yet: {error}");
-        server.rename_stream();
+    let may_lack = log.sync_policy() != SyncPolicy::Always || unsynced::is_noted(server);
+    if stream.id == ReplicationId::NONE || stream.selected.is_none() && !may_lack {
+        return;
+    }
+    let begun = durability::sync(&server.engine)
+        .and_then(|()| log.begin_stream(Some(succeeded(server, log.stream()))));
+    match begun {
+        Ok(()) => unsynced::forget(server),
+        Err(error) => {
+            log!(Warning, "The stream's own name is not on disk yet: {error}");
+            server.rename_stream();
+        }
     }
 }
 
@@ -246,6 +251,7 @@ pub fn open_to_writes(server: &Server) {
 }
 
 fn begin_own_stream(server: &Server) -> io::Result<()> {
+    unsynced::note(server)?;
     durability::sync(&server.engine)?;
     begin_stream(server, succeeded(server, server.stream()))
 }
