@@ -586,6 +586,39 @@ fn a_replica_goes_on_after_its_master_was_killed_and_after_it_was_killed_itself(
 }
 
 #[test]
+fn what_one_that_is_away_lacks_is_kept_whoever_else_comes() {
+    let master = master("durable", &["--log-segment-size", "1mb", "--repl-backlog-size", "16kb"]);
+    let own = ["--edition", "durable", "--enable-debug-command", "yes"];
+    let [mut first, mut second] = [(); 2].map(|()| Server::start(tarn(), &own).unwrap());
+    let mut client = master.connect().unwrap();
+    for replica in [&first, &second] {
+        follow(&mut replica.connect().unwrap(), &master);
+        agree(&master, replica);
+    }
+    call(&mut client, &["SET", "a", "1"]);
+    [&first, &second].into_iter().for_each(|replica| agree(&master, replica));
+    let mut await_count =
+        |count: u64| wait_until("so many follow", || info(&mut client, "connected_slaves") == count);
+    first.kill();
+    await_count(1);
+    second.restart().unwrap();
+    follow(&mut second.connect().unwrap(), &master);
+    agree(&master, &second);
+    for _ in 0..3 {
+        for number in 0..4 {
+            call(&mut client, &["SET", &format!("long:{number}"), &"x".repeat(700 << 10)]);
+        }
+        agree(&master, &second);
+        assert!(!is_error(&call(&mut client, &["BGREWRITEAOF"]), ""));
+        wait_until("it is written", || info(&mut client, "aof_rewrite_in_progress") == 0);
+    }
+    first.restart().unwrap();
+    follow(&mut first.connect().unwrap(), &master);
+    agree(&master, &first);
+    assert_eq!(info(&mut client, "sync_full"), 2, "it went on from where it was: {}", master.last_lines());
+}
+
+#[test]
 fn replicas_that_are_waited_for_have_what_was_written() {
     for edition in ["memory", "durable"] {
         let master = master(edition, &[]);

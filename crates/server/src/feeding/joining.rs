@@ -74,7 +74,7 @@ pub fn join(
     }
     replica.client.set_trait(Traits::REPLICA, true);
     state.replicas.push(replica.clone());
-    state.left = None;
+    state.away.come(replica.identity(), from, server.engine.clock.now());
     feeding.note_followers(&state);
     if let Some(from) = from {
         feeding.continued.add(1);

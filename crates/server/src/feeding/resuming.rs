@@ -10,6 +10,7 @@ use super::{dress, unfinished, upkeep};
 use crate::followed::Phase;
 use crate::replicas::State;
 use crate::replicas::journal::ToBacklog;
+use crate::replicas::replica::Identity;
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream};
 use engine::import::rdb::Expired;
@@ -100,7 +101,7 @@ pub fn begin(server: &Server) {
     }
     state.has_journal = true;
     let end = state.journal_end;
-    state.left = Some((server.engine.clock.now(), end));
+    state.away.leave(Identity::default(), Some(end), server.engine.clock.now());
     drop(state);
     server.engine.keyspace.set_first_journal(Box::new(ToBacklog(server.feeding.clone())));
     upkeep::follow_config(server);

@@ -3,6 +3,7 @@
 use super::behind::close;
 use super::{PING, copying, say, synced, unfinished};
 use crate::replicas::State;
+use crate::replicas::away::Away;
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::replicas::synced::Standing;
 use crate::server::Server;
@@ -111,15 +112,22 @@ fn is_over(replica: &Replica, limit: OutputLimit, behind: u64, now: UnixMs) -> O
 /// Keeps the segments that replicas need, or those that were here of late, as far as `replica-log-keep` goes.
 pub fn keep_stream(server: &Server) {
     let Some(log) = server.engine.durability.log() else { return };
-    let state = server.feeding.state.lock();
+    let ttl_ms = server.engine.config.repl_backlog_ttl_s() * 1000;
+    let now = server.engine.clock.now();
+    let state = &mut *server.feeding.state.lock();
     if state.backlog.is_none() {
         return;
     }
+    if ttl_ms > 0 {
+        state.away.forget_before(UnixMs(now.0.saturating_sub(ttl_ms)));
+    }
+    let State { away, replicas, .. } = state;
+    replicas.iter().filter(|one| one.acknowledged() > 0).for_each(|one| away.forget(one.identity()));
     let end = log.stream().offset;
     let of_replicas = state.replicas.iter().filter_map(|replica| replica.position());
-    let of_left = state.left.map(|(_, offset)| offset);
+    let of_away = state.away.first();
     let of_others = state.readers.values().copied();
-    let needed = of_replicas.chain(of_left).chain(of_others).min().unwrap_or(end).min(end);
+    let needed = of_replicas.chain(of_away).chain(of_others).min().unwrap_or(end).min(end);
     let least = end.saturating_sub(server.engine.config.replica_log_keep());
     log.keep_stream_from(Some(needed.max(least)));
 }
@@ -136,7 +144,7 @@ fn end_stream(server: &Server, now: UnixMs) {
     match server.engine.durability.log() {
         Some(log) => {
             let mut state = server.feeding.state.lock();
-            (state.backlog, state.left) = (None, None);
+            (state.backlog, state.away) = (None, Away::default());
             drop(state);
             log.set_streamed(false);
             log.keep_stream_from(None);
@@ -151,7 +159,7 @@ fn is_unwanted(server: &Server, state: &State, now: UnixMs) -> bool {
     let ttl_ms = server.engine.config.repl_backlog_ttl_s() * 1000;
     state.replicas.is_empty()
         && ttl_ms > 0
-        && state.left.is_some_and(|(left, _)| now.0.saturating_sub(left.0) > ttl_ms)
+        && state.away.since().is_some_and(|left| now.0.saturating_sub(left.0) > ttl_ms)
 }
 
 /// The same without a log: from now on nobody says what writes come down to. It is tried again where something slow has the keyspace.
@@ -165,7 +173,7 @@ fn end_stream_without_log(server: &Server, now: UnixMs) {
     // Somebody may have come.
     let is_over = is_unwanted(server, &state, now);
     if is_over {
-        (state.backlog, state.left) = (None, None);
+        (state.backlog, state.away) = (None, Away::default());
         drop(state);
         engine.keyspace.rest_journal(true);
         // What is written from now on is in no stream.

@@ -3,6 +3,7 @@
 //!
 //! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, or what was looked at of a replica's stream, and slots may be locked when it is taken.
 
+pub mod away;
 pub mod copies;
 pub mod elder;
 pub mod foreign;
@@ -12,6 +13,7 @@ pub mod standing;
 pub mod synced;
 
 use ::log::{Dresser, ReplicationId};
+use away::Away;
 use elder::Unknown;
 use parking_lot::Mutex;
 use replica::Replica;
@@ -99,8 +101,8 @@ pub struct State {
     pub generation: u64,
     /// What the stream was called when replicas were looked after last.
     pub id: Option<ReplicationId>,
-    /// When the last of them left, and the offset from which those that left may want to go on.
-    pub left: Option<(UnixMs, u64)>,
+    /// Those that have left.
+    pub away: Away,
     /// When the last heartbeat went into the stream.
     pub pinged_at: UnixMs,
     /// Where replicas were last asked how far they are.
@@ -276,8 +278,7 @@ impl Feeding {
         state.replicas.retain(|known| !Arc::ptr_eq(known, replica));
         state.waiting.retain(|known| !Arc::ptr_eq(known, replica));
         let had = replica.acknowledged().min(replica.position().unwrap_or(u64::MAX));
-        let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
-        state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
+        state.away.leave(replica.identity(), (had > 0).then_some(had), now);
         self.note_followers(&state);
         // What was kept for it alone.
         state.trim();
