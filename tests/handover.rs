@@ -256,16 +256,27 @@ fn a_copy_that_was_not_passed_when_the_server_was_killed_is_not_gone_on_with() {
     let replica = follower(Program::Redis);
     follow(&mut replica.connect().unwrap(), &server);
     wait_until("a copy is made", || server.output().contains("Starting a full copy"));
+    call_well(&mut client, &["SET", "during", "1"]);
     call_well(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]);
     call_well(&mut replica.connect().unwrap(), &["REPLICAOF", "NO", "ONE"]);
     let id = field(&mut client, "master_replid").unwrap();
+    let end = info(&mut client, "master_repl_offset");
     begin_log(&mut client);
     assert_eq!(field(&mut client, "master_replid").unwrap(), id);
     wait_until("the log is complete", || is_complete(&mut client));
     assert!(server.dir().join("replica-copies-unfinished").exists());
     server.kill();
     let again = started_again(&server, "always", &[]);
-    assert_ne!(field(&mut again.connect().unwrap(), "master_replid").unwrap(), id);
+    let mut client = again.connect().unwrap();
+    assert_eq!(field(&mut client, "master_replid").unwrap(), id);
+    // Who stands within the copy gets another one, whoever it is.
+    let last = info(&mut client, "master_repl_offset");
+    for (offset, answer) in [(end - 1, "FULLRESYNC"), (last, "CONTINUE")] {
+        let mut replica = again.connect().unwrap();
+        call_well(&mut replica, &["REPLCONF", "capa", "eof", "capa", "psync2"]);
+        let reply = ask(&mut replica, &["PSYNC", &id, &(offset + 1).to_string()]);
+        assert!(reply.starts_with(answer), "{offset}: {reply}");
+    }
 }
 
 #[test]

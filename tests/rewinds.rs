@@ -433,6 +433,36 @@ fn what_a_master_has_written_and_not_synced_is_not_cut() {
     }
 }
 
+#[test]
+fn a_copy_that_broke_off_costs_those_who_have_more_nothing_at_a_later_start() {
+    let mut first = server("durable");
+    let second = server_with("durable", &["--min-sync-replicas", "1"]);
+    let relay = Relay::to(first.address()).unwrap();
+    order(&second, relay.address().port());
+    await_all(&second, &first);
+    let mut client = first.connect().unwrap();
+    let mut third = first.connect().unwrap();
+    call_line_well(&mut third, "REPLCONF capa eof capa psync2");
+    let reply = call_line_well(&mut third, "PSYNC ? -1");
+    assert!(matches!(&reply, Value::Simple(line) if line.starts_with(b"FULLRESYNC")), "{reply:?}");
+    drop(third);
+    wait_until("it is gone", || info(&mut client, "connected_slaves") == 1);
+    write(&mut client, "kept");
+    write(&mut client, "more");
+    await_all(&second, &first);
+    let id = field(&mut client, "master_replid");
+    for _ in 0..2 {
+        first.restart().unwrap();
+        relay.aim(first.address());
+        let mut client = first.connect_loaded().unwrap();
+        assert_eq!(field(&mut client, "master_replid"), id);
+        call_line_well(&mut client, "SET behind 1");
+        await_all(&second, &first);
+        assert_eq!(info(&mut client, "sync_full"), 0, "{}", second.last_lines());
+    }
+    assert_same(&first, &second);
+}
+
 /// What a directory holds, to be put back.
 fn kept(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

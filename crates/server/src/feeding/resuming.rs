@@ -70,7 +70,7 @@ pub fn take_up(server: &Server, place: Option<Place>) -> Expired {
         place.into_iter().for_each(|place| server.set_stream(stream_at(place, Some(place.database))));
         return Expired::Kept;
     }
-    if let Some(place) = place.filter(|_| !unfinished::is_noted(server)) {
+    if let Some(place) = place.filter(|_| !unfinished::are_anywhere(server)) {
         server.set_stream(stream_at(place, None).succeeded());
         let mut state = server.feeding.state.lock();
         state.backlog = Some(Backlog::new(place.offset, engine.config.repl_backlog_size()));

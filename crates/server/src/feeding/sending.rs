@@ -114,7 +114,7 @@ impl Sending<'_> {
         let (server, replica) = (self.server, self.replica);
         if replica.form == Form::Psync {
             if !is_relayed(server) {
-                unfinished::note_begun(server, replica)?;
+                unfinished::note_begun(server, replica, from)?;
             }
             replica.say(format!("+FULLRESYNC {id} {from}\r\n").as_bytes());
         }

@@ -1,34 +1,47 @@
 //! Full copies that replicas have not passed yet, as a start has to know of them.
 //!
 //! A copy is of no one moment, and what was written while it was made is sent filtered for it: a replica that has the copy and not all of
-//! that cannot go on from the stream that all others read. While the server runs it knows who these are (`Ranges`). A server that was killed
-//! does not; so a file says that there are some, and a start that finds it gives the stream a new name.
+//! that cannot go on from the stream that all others read. While the server runs it knows who these are (`Ranges`). One that was killed
+//! does not; so the directory says between which offsets they stand, a line for each copy, and a start goes by that. Of one that was being made
+//! it says the beginning alone: it ends where the start finds the end of the stream, since its replica was sent nothing that is behind that.
 
-use crate::replicas::Unfinished;
+use super::{sent_end, unsynced};
 use crate::replicas::replica::Replica;
+use crate::replicas::{Unfinished, Unpassed};
 use crate::server::Server;
+use ::log::SyncPolicy;
+use replication::feed::Ranges;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use sys::file::{Fs, Mode};
 use telemetry::log;
 
 /// The file's name in the server's directory.
 const NAME: &str = "replica-copies-unfinished";
 
+/// The longest file that is looked at.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Stands for the end of a copy that is being made.
+const NO_END: &str = "-";
+
 fn path(server: &Server) -> PathBuf {
     server.engine.dir().join(NAME)
 }
 
-/// A copy begins. Where the stream goes on over starts, the directory says so before the replica is told anything.
+/// A copy begins at an offset. Where the stream goes on over starts, the directory says so before the replica is told anything.
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
+pub fn note_begun(server: &Server, replica: &Arc<Replica>, from: u64) -> io::Result<()> {
+    if replica.said.rdb_only {
+        // It never asks to go on.
+        return Ok(());
+    }
     let mut unfinished = server.feeding.unfinished.lock();
-    unfinished.copies.push((replica.clone(), u64::MAX));
+    unfinished.copies.push(Unpassed { replica: replica.clone(), from, until: None });
     unfinished.is_told |= server.engine.durability.log().is_some();
-    note(server, &mut unfinished)
+    keep(server, &mut unfinished)
 }
 
 /// The stream of a server without a log goes on over a start, since a log begins or a file names its place: from now on the directory says
@@ -39,50 +52,110 @@ pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
 pub fn note_lasting(server: &Server) -> io::Result<()> {
     let mut unfinished = server.feeding.unfinished.lock();
     unfinished.is_told = true;
-    note(server, &mut unfinished)
+    keep(server, &mut unfinished)
 }
 
-fn note(server: &Server, unfinished: &mut Unfinished) -> io::Result<()> {
-    let is_due = unfinished.was_left || !unfinished.copies.is_empty();
-    if is_due && unfinished.is_told && !unfinished.is_noted {
-        Fs::Real.open(&path(server), Mode::Truncate)?.sync_data()?;
-        Fs::Real.sync_dir(&server.engine.dir())?;
-        unfinished.is_noted = true;
+/// Has the directory say what is known.
+fn keep(server: &Server, unfinished: &mut Unfinished) -> io::Result<()> {
+    let lines = if unfinished.is_told { lines(unfinished) } else { String::new() };
+    if lines == unfinished.told {
+        return Ok(());
     }
+    match lines.is_empty() {
+        true => server.engine.fs().remove(&path(server))?,
+        false => server.engine.fs().replace(&path(server), lines.as_bytes())?,
+    }
+    unfinished.told = lines;
     Ok(())
+}
+
+fn lines(unfinished: &Unfinished) -> String {
+    let left = unfinished.left.iter().map(|(from, until)| format!("{from} {until}\n"));
+    let copies = unfinished.copies.iter().map(|copy| match copy.until {
+        Some(until) => format!("{} {until}\n", copy.from),
+        None => format!("{} {NO_END}\n", copy.from),
+    });
+    left.chain(copies).collect()
 }
 
 /// A replica was sent all that belongs to its copy, which is up to this offset.
 pub fn note_sent(server: &Server, replica: &Arc<Replica>, until: u64) {
     let mut unfinished = server.feeding.unfinished.lock();
-    let of_it = unfinished.copies.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, replica));
-    of_it.for_each(|(_, end)| *end = until);
+    let of_it = unfinished.copies.iter_mut().filter(|copy| Arc::ptr_eq(&copy.replica, replica));
+    of_it.for_each(|copy| copy.until = Some(until));
 }
 
-/// Takes the note back when all have passed their copies. One that left before may come again whenever it likes: then the note stays.
+/// Takes back what is said of those that have passed their copies. One that left before may come again whenever it likes: of it that stays.
 pub fn look_after(server: &Server) {
+    let end = sent_end(server);
     let unfinished = &mut *server.feeding.unfinished.lock();
-    unfinished.copies.retain(|(replica, until)| {
-        let has_passed = replica.acknowledged() >= *until;
-        unfinished.was_left |= !has_passed && replica.is_gone();
-        !has_passed && !replica.is_gone()
+    let Unfinished { copies, left, .. } = unfinished;
+    copies.retain(|copy| {
+        let has_passed = copy.until.is_some_and(|until| copy.replica.acknowledged() >= until);
+        let is_gone = copy.replica.is_gone();
+        if is_gone && !has_passed {
+            left.add(copy.from, copy.until.unwrap_or(end));
+        }
+        !has_passed && !is_gone
     });
-    let is_over = unfinished.copies.is_empty() && !unfinished.was_left;
-    if unfinished.is_noted && is_over && Fs::Real.remove(&path(server)).is_ok() {
-        unfinished.is_noted = false;
+    if let Err(error) = keep(server, unfinished) {
+        // What it says besides costs copies at the most.
+        log!(Warning, "Can't write {}: {error}", path(server).display());
     }
 }
 
-/// Whether the run before left some.
-pub fn is_noted(server: &Server) -> bool {
-    Fs::Real.kind(&path(server)).is_ok_and(|kind| kind.is_some())
+/// What the run before left, where the stream of a start ends at an offset. None: nothing.
+fn read(server: &Server, end: u64) -> Option<Option<Ranges>> {
+    match server.engine.fs().read(&path(server), FILE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(None),
+        Ok(bytes) => Some(parse(&bytes, end)),
+    }
 }
 
-/// Gives the stream a new name if the run before left copies unfinished. Once, when the log is open, and before any replica is served.
+/// Ranges; None: the file says that there are some, and not which, as it once did.
+fn parse(bytes: &[u8], end: u64) -> Option<Ranges> {
+    let mut ranges = Ranges::default();
+    for line in std::str::from_utf8(bytes).ok()?.lines() {
+        let (from, until) = line.split_once(' ')?;
+        ranges.add(from.parse().ok()?, if until == NO_END { end } else { until.parse().ok()? });
+    }
+    Some(ranges).filter(|_| !bytes.is_empty())
+}
+
+/// Whether the run before left some of which nobody knows where they stand.
+pub fn are_anywhere(server: &Server) -> bool {
+    matches!(read(server, 0), Some(None))
+}
+
+/// Takes up what the run before left. Once, when the log is open, and before any replica is served. Where nobody knows where they stand the
+/// stream gets a new name.
 pub fn begin(server: &Server) {
-    if !is_noted(server) {
-        return;
+    let log = server.engine.durability.log();
+    let is_whole =
+        log.is_some_and(|log| log.sync_policy() == SyncPolicy::Always) && !unsynced::is_noted(server);
+    // Who stands at the end may have more of what a power cut has taken back here, or of what was in no file.
+    let end = server.stream().offset + u64::from(!is_whole);
+    let goes_on = log.is_some() || server.feeding.end_without_log().is_some();
+    match read(server, end) {
+        None => {}
+        Some(Some(ranges)) if goes_on => {
+            let mut state = server.feeding.state.lock();
+            ranges.iter().for_each(|(from, until)| state.ranges.add(from, until));
+            drop(state);
+            let mut unfinished = server.feeding.unfinished.lock();
+            (unfinished.left, unfinished.is_told) = (ranges, true);
+            // It is not known what it says, or has been: it is written anew.
+            unfinished.told = NO_END.to_owned();
+            if let Err(error) = keep(server, &mut unfinished) {
+                log!(Warning, "Can't write {}: {error}", path(server).display());
+            }
+        }
+        Some(_) => rename(server),
     }
+}
+
+fn rename(server: &Server) {
     // That of a follower is its master's, who made no such copies of it.
     let log = server.engine.durability.log().filter(|_| server.engine.config.replicaof().is_none());
     if let Some(log) = log {
@@ -94,5 +167,19 @@ pub fn begin(server: &Server) {
         }
     }
     // What stays costs another name.
-    let _ = Fs::Real.remove(&path(server));
+    let _ = server.engine.fs().remove(&path(server));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_ranges_of_which_the_last_end_with_the_stream() {
+        let of = |bytes: &[u8]| parse(bytes, 40).map(|ranges| ranges.iter().collect::<Vec<_>>());
+        assert_eq!(of(b"5 9\n20 -\n"), Some(vec![(5, 9), (20, 40)]));
+        // Nothing was written meanwhile: who has it has what all have there.
+        assert_eq!(of(b"7 7\n40 -\n"), Some(vec![]));
+        assert!([&b""[..], b"5", b"5 x\n", b"\xff 1"].into_iter().all(|bytes| of(bytes).is_none()));
+    }
 }

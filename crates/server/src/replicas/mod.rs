@@ -54,14 +54,24 @@ pub struct Feeding {
 /// Full copies that their replicas have not passed, as far as is known.
 #[derive(Default)]
 pub struct Unfinished {
-    /// Of whom, and up to which offset that goes.
-    pub copies: Vec<(Arc<Replica>, u64)>,
-    /// Somebody has left before passing one, and may come again whenever it likes.
-    pub was_left: bool,
+    /// Those of replicas that are there.
+    pub copies: Vec<Unpassed>,
+    /// Those whose replicas left before they had passed them, in this run or one before, and may come again whenever they like.
+    pub left: Ranges,
     /// Whether the directory is to say that there are some: there is a log, or one begins.
     pub is_told: bool,
-    /// Whether it does.
-    pub is_noted: bool,
+    /// What it says.
+    pub told: String,
+}
+
+/// A full copy that its replica has not passed.
+pub struct Unpassed {
+    /// Whose.
+    pub replica: Arc<Replica>,
+    /// Where it begins.
+    pub from: u64,
+    /// Where it ends, once that is known.
+    pub until: Option<u64>,
 }
 
 /// What is known of those who follow, and what is kept for them.
