@@ -63,9 +63,10 @@ pub fn join(
     begin_stream(server, batch)?;
     super::upkeep::end_renamed(server);
     log!(Notice, "Replica {} asks for synchronization", replica.name());
-    let stream = server.stream();
     let feeding = &server.feeding;
     let mut state = feeding.state.lock();
+    // Not before: whoever is not there yet when another stream begins is not ended with those who read this one.
+    let stream = server.stream_beside(&state);
     let is_known = |wish: &&Wish| replica.said.is_tarn || wish.offset >= state.foreign_until;
     let may_go_on = |wish: &&Wish| is_known(wish) && may_go_on(server, &state, &stream, wish);
     let from = wish.filter(may_go_on).map(|wish| wish.offset);
@@ -249,9 +250,13 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
     let feeding = &server.feeding;
     match replica.give(out, FEED_BYTES) {
         Given::OfOutbox => {}
-        Given::Nothing => return Err(io::Error::other("nothing more is for it in this stream")),
+        Given::Nothing => return Err(over()),
         Given::Backlog(from) => {
             let state = feeding.state.lock();
+            if replica.is_ended() {
+                // Of what is there now some is another stream.
+                return Err(over());
+            }
             let Some(bytes) = read_some(&state.backlog, from) else {
                 drop(state);
                 return fall_behind(server, replica, from);
@@ -268,6 +273,10 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
     }
     feeding.sent_bytes.add(i64::try_from(out.len()).unwrap_or(0));
     Ok(())
+}
+
+fn over() -> io::Error {
+    io::Error::other("nothing more is for it in this stream")
 }
 
 /// A replica is further behind than the backlog.

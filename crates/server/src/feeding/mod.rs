@@ -5,8 +5,8 @@
 //! The backlog is filled with what is durable by the log's flusher, or, without a log, by a journal of its own ([`crate::replicas`]), in
 //! whose place a log may come ([`handover`]).
 //!
-//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox or a copy, and slots may be locked when it
-//! is taken.
+//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, a copy, or what the stream is called, and slots
+//! may be locked when it is taken.
 //!
 //! Invariants:
 //! 1. Nobody is sent a byte of the stream that is not in the backlog or in a segment: where there is a log, it has been made durable

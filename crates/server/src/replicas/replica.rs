@@ -295,7 +295,7 @@ impl Replica {
     /// taken.
     ///
     /// # Errors
-    /// If it is gone, or has taken less than a piece for so long.
+    /// If it is gone, or to be, or has taken less than a piece for so long.
     pub fn send(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
         self.send_pieces(bytes, patience, false)
     }
@@ -320,7 +320,7 @@ impl Replica {
     fn send_piece(&self, piece: Vec<u8>, patience: Duration, may_load: bool) -> io::Result<()> {
         let mut outbox = self.outbox.lock();
         let (mut since, mut before) = (Instant::now(), outbox.bytes);
-        while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone {
+        while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone && !outbox.ends {
             self.changed.wait_for(&mut outbox, LOOK_AGAIN);
             if outbox.bytes + PIECE_BYTES <= before {
                 (since, before) = (Instant::now(), outbox.bytes);
@@ -330,7 +330,7 @@ impl Replica {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read (repl-timeout)"));
             }
         }
-        if outbox.is_gone {
+        if outbox.is_gone || outbox.ends {
             return Err(gone());
         }
         outbox.bytes += piece.len();
@@ -377,7 +377,13 @@ impl Replica {
     /// Nothing comes behind the outbox.
     pub fn end(&self) {
         self.outbox.lock().ends = true;
+        self.changed.notify_all();
         self.client.wake();
+    }
+
+    /// Whether nothing does.
+    pub fn is_ended(&self) -> bool {
+        self.outbox.lock().ends
     }
 
     /// Its connection is gone, and what waited for it.
@@ -408,4 +414,25 @@ impl Replica {
 
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "it is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_ended_is_sent_what_it_had_of_this_stream_and_nothing_more() {
+        let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
+        let replica = Replica::new(client, Said::default(), Form::Psync, UnixMs(0));
+        let patience = Duration::from_secs(60);
+        replica.send(b"of this stream".to_vec(), patience).expect("there is room");
+        assert!(!replica.is_ended());
+        replica.end();
+        // A thread that sends it what it lacks reads on, into the stream that comes next.
+        assert!(replica.is_ended() && replica.send(b"of another".to_vec(), patience).is_err());
+        let mut out = Vec::new();
+        assert_eq!((replica.give(&mut out, 100), &out[..]), (Given::OfOutbox, &b"of this stream"[..]));
+        out.clear();
+        assert_eq!(replica.give(&mut out, 100), Given::Nothing);
+    }
 }
