@@ -513,6 +513,30 @@ fn what_replicas_have_and_a_power_cut_took_back_is_of_another_stream() {
 }
 
 #[test]
+fn who_has_no_more_than_a_disk_that_is_not_waited_for_goes_on_behind_a_start() {
+    let mut first = server_with("memory", &["--appendonly", "yes", "--appendfsync", "no"]);
+    let second = server("durable");
+    let relay = Relay::to(first.address()).unwrap();
+    order(&second, relay.address().port());
+    await_all(&second, &first);
+    let mut client = first.connect().unwrap();
+    write(&mut client, "kept");
+    write(&mut client, "more");
+    await_all(&second, &first);
+    wait_until("the copy is forgotten", || !first.dir().join("replica-copies-unfinished").exists());
+    relay.cut();
+    first.restart().unwrap();
+    // Nobody reads the stream yet, and the disk is not asked to take this.
+    let mut client = first.connect_loaded().unwrap();
+    call_line_well(&mut client, "SET behind 1");
+    relay.aim(first.address());
+    relay.mend();
+    await_all(&second, &first);
+    assert_same(&first, &second);
+    assert_eq!(info(&mut client, "sync_full"), 0, "{}", first.last_lines());
+}
+
+#[test]
 fn who_has_more_than_its_master_keeps_it_where_that_may_be_all_there_is() {
     let mut first = server("durable");
     let second = server_with("durable", &["--min-sync-replicas", "1"]);

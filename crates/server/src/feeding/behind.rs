@@ -136,6 +136,8 @@ fn run(server: &Server, replica: &Replica, from: u64) -> io::Result<()> {
         let bytes = reading.next(u64::MAX)?;
         server.feeding.look_at(replica, &bytes, before)?;
         if bytes.is_empty() {
+            // What was written before the backlog began, and is not on disk.
+            server.engine.durability.log().into_iter().for_each(|log| log.request_sync());
             thread::sleep(LOOK_AGAIN);
         }
         replica.send(bytes, patience)?;

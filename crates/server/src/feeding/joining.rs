@@ -9,7 +9,7 @@ use crate::replicas::replica::{Given, Replica};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
-use engine::replacement;
+use engine::{durability, replacement};
 use keyspace::{Batch, Holding};
 use net::client::Traits;
 use replication::feed::Backlog;
@@ -219,7 +219,12 @@ pub fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
         return Ok(());
     }
     if engine.durability.log().is_some() {
-        super::unsynced::note(server).map_err(|error| Error::line(format!("ERR {error}")))?;
+        let about = |error: io::Error| Error::line(format!("ERR {error}"));
+        super::unsynced::note(server).map_err(about)?;
+        if super::unsynced::is_noted(server) {
+            // The backlog begins with what is written next: what is not on disk before that is in no segment.
+            durability::sync(engine).map_err(about)?;
+        }
         stream_log(server);
         return Ok(());
     }
