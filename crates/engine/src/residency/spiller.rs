@@ -255,6 +255,8 @@ impl<'s> Spiller<'s> {
     /// Looks at one slot.
     fn step(&mut self) -> io::Result<()> {
         if self.engine.attention().contains(Attention::SLOW_SCRIPT) {
+            // A checkpoint does not wait for the turn meanwhile.
+            self.outbox.write()?;
             std::thread::sleep(NAP);
         }
         let (db, slot) = (self.db, Slot(self.slot));

@@ -113,12 +113,15 @@ pub fn put_in_place(
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Stream> {
-    let _claim = server.holders.claim(&server.engine, Holding::all());
     let alone = match &coming {
-        Coming::File(..) => Some(Alone::begin(&server.engine, &mut || {
-            meanwhile()?;
-            look(server, order)
-        })?),
+        Coming::File(..) => {
+            // Until all have left; who comes then is told that data are being loaded.
+            let _claim = server.holders.claim(&server.engine, Holding::all());
+            Some(Alone::begin(&server.engine, &mut || {
+                meanwhile()?;
+                look(server, order)
+            })?)
+        }
         Coming::Loaded(..) => None,
     };
     let _still = server.following.stand_still();
