@@ -83,6 +83,9 @@ fn error_codes(answer: &Answer) -> Vec<&[u8]> {
 fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
     let [subject, oracles @ ..] = answers else { return Verdict::Same };
     let redis = &oracles[0];
+    let value = |answer: &Answer| wording::decode(answer.as_ref()?);
+    let is_shorter_than =
+        |right: &Answer| value(subject).zip(value(right)).is_some_and(|(a, b)| wording::is_shorter(&a, &b));
     if rules::for_request(request).any(|rule| matches!(rule.how, How::Wording))
         && !oracles.iter().all(|oracle| are_alike(request, subject, oracle))
     {
@@ -95,6 +98,7 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         return match are_alike(request, subject, redis) {
             true => Verdict::Same,
             false if rules::may_be_stale(request, redis) => Verdict::Parted,
+            false if rules::may_have_fewer_digits(request) && is_shorter_than(redis) => Verdict::Same,
             false => Verdict::Different,
         };
     };
@@ -105,11 +109,7 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         Some(Side::Either) => other,
         None => return Verdict::OraclesDiffer,
     };
-    let is_other_form = || {
-        let value = |answer: &Answer| wording::decode(answer.as_ref()?);
-        rules::are_same_numbers(redis, other)
-            && value(subject).zip(value(right)).is_some_and(|(a, b)| wording::is_shorter(&a, &b))
-    };
+    let is_other_form = || rules::are_same_numbers(redis, other) && is_shorter_than(right);
     if !are_alike(request, subject, right) && !is_other_form() {
         return Verdict::Different;
     }
@@ -188,6 +188,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         | How::Parts(..)
         | How::Stale(_)
         | How::ShorterNumbers
+        | How::FewerDigits
         | How::Wording
         | How::TiesAtZero
         | How::Served
@@ -447,11 +448,16 @@ mod tests {
         let error = "-ERR One or more scores can't be converted into double\r\n";
         let judge = |name: &str, replies: [&str; 3]| {
             let answers = replies.map(|reply| Some(reply.as_bytes().to_vec()));
-            judge_one(&words(&[name, "k"]), &answers)
+            judge_one(&words(&[name, "k", "0"]), &answers)
         };
         assert_eq!(judge("SORT", ["*0\r\n", error, error]), Verdict::Parted);
         assert_eq!(judge("SORT", [error, error, error]), Verdict::Same);
         assert_eq!(judge("SORT", [error, "*0\r\n", "*0\r\n"]), Verdict::Different);
+        let scanned =
+            |score: &str| format!("*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n${}\r\n{score}\r\n", score.len());
+        let (long, short) = (scanned("2.8799999999999999"), scanned("2.88"));
+        assert_eq!(judge("ZSCAN", [&short, &long, &long]), Verdict::Same);
+        assert_eq!(judge("ZSCAN", [&scanned("2.89"), &long, &long]), Verdict::Different);
         assert_eq!(judge("LPOP", ["*0\r\n", error, error]), Verdict::Different);
     }
 }

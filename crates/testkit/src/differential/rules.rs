@@ -46,13 +46,14 @@ pub enum How {
     Moments,
     /// The payload of a stream: 7.2's has a type of its own, and all hold moments.
     StreamPayload,
-    /// Where all real servers answer with this, for a reason that may lie in an earlier request, another answer is not wrong, and the stream is
-    /// given up.
+    /// Where all real servers answer with this, which may come from an earlier request, the stream is given up.
     Stale(&'static str),
     /// Each contains one of these.
     Either(&'static str, &'static str),
     /// Where the real servers write the same numbers with more or with fewer digits, the second is right.
     ShorterNumbers,
+    /// Where both write the same numbers with more digits than they need, fewer are right.
+    FewerDigits,
     /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
     Wording,
     /// Where one of the real servers has served who waited and the other has not, or with something else, Valkey is right.
@@ -323,6 +324,7 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Redis, "", "-NOSUB"),
         "who has no subscription may give it up before Valkey 8.0",
     ),
+    rule("zscan", How::FewerDigits, "7.0 writes more, and Valkey 8 converts where XX passes by"),
     rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have few digits more than they need, if any"),
     rule(
         "object|encoding",
@@ -729,6 +731,11 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
 /// Whether two real servers that differ hold different things from then on, as a rule says.
 pub fn have_parted(request: &Request, redis: &Answer, valkey: &Answer) -> bool {
     for_request(request).any(|rule| matches!(rule.how, How::Parts(_, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey)))
+}
+
+/// Whether an answer of all real servers may have more digits than it should, as a rule says.
+pub fn may_have_fewer_digits(request: &Request) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::FewerDigits))
 }
 
 /// Whether an answer of all real servers may have its reason in an earlier request, as a rule says.
