@@ -230,6 +230,8 @@ fn exchange(engine: &Engine, coming: Loaded, meanwhile: &mut dyn FnMut() -> io::
         Ok(())
     };
     let cleared = alone(engine, &mut meanwhile, |all| {
+        // One that has begun since would have some keys of what was there and some of what comes.
+        engine.snapshots.give_up();
         let cleared = all.take_over(&keyspace);
         set_libraries(engine, libraries.take().unwrap_or_default());
         if engine.durability.log().is_none() {
