@@ -54,8 +54,10 @@ fn main() {
 /// Where `lua-src` has them.
 fn stock_sources() -> PathBuf {
     let cargo = env::var_os("CARGO").expect("cargo says it");
-    let asked = Command::new(cargo).args(["metadata", "--format-version", "1", "--offline"]).output();
-    let told = asked.expect("cargo runs");
+    let target = env::var("TARGET").expect("cargo says it");
+    // What is missing of the other packages is fetched, those for other platforms left aside.
+    let args = ["metadata", "--format-version", "1", "--locked", "--filter-platform", &target];
+    let told = Command::new(cargo).args(args).output().expect("cargo runs");
     assert!(told.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&told.stderr));
     let text = String::from_utf8(told.stdout).expect("it is JSON");
     // What is needed of it is one string without anything that JSON escapes.
