@@ -1261,7 +1261,8 @@ fn who_says_that_it_loads_its_copy_is_not_put_out() {
     }
 }
 
-/// A master as Redis was before version 7 says how long a key is to last, not until when, and lets `*` stand for an id: its replicas take their own clocks.
+/// A master as Redis was before version 7 says how long a key is to last, not until when, lets `*` stand for an id, and may send scripts: its
+/// replicas take their own clocks.
 #[test]
 fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -1286,7 +1287,8 @@ fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
             .unwrap();
         link.write_all(copy).unwrap();
         let stream = "SELECT 0|SET a 1|EXPIRE a 1000|SET b 1 EX 1000|SETEX c 1000 1|PSETEX d 1000000 1|SET e 1|PEXPIRE e 1000000|\
-            SET f 1|GETEX f EX 1000|XADD s * f v|SET end 1";
+            SET f 1|GETEX f EX 1000|XADD s * f v|\
+            EVAL redis.call('SETEX',KEYS[1],1000,'1')redis.call('SETEX','h',1000,'1') 1 g|SET end 1";
         for line in stream.split('|') {
             let words: Vec<&str> = line.split(' ').collect();
             let mut request = format!("*{}\r\n", words.len());
@@ -1300,7 +1302,7 @@ fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
     let mut client = replica.connect_loaded().unwrap();
     wait_until("all of it is done", || shown(&call(&mut client, &["GET", "end"])) == "1");
     let look = |client: &mut Client| {
-        for key in ["a", "b", "c", "d", "e", "f"] {
+        for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             let Value::Int(left) = call(client, &["PTTL", key]) else { panic!("PTTL is a number") };
             assert!((1..=1_000_000).contains(&left), "{key}: {left}");
             assert_eq!(shown(&call(client, &["GET", key])), "1");

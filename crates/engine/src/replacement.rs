@@ -177,15 +177,17 @@ pub fn load_beside(
 }
 
 /// Has a copy that is loaded take the place of all keys and functions, at one moment. What is appended to the log from then on is `stream`. Where
-/// there is a log, clients are shown what was here before until the copy is on disk: nobody is shown what a crash could take back.
+/// there is a log, clients are shown what was here before until the copy is on disk: nobody is shown what a crash could take back. What
+/// `claim` gives is kept from where all are to leave for a moment until they have.
 ///
 /// # Errors
 /// What became of what was there.
-pub fn take_over(
+pub fn take_over<C>(
     Beside(engine): &Beside<'_>,
     coming: Loaded,
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
+    claim: impl FnOnce() -> C,
 ) -> Result<(), Failure> {
     let _held = Unwritten::begin(engine);
     let log = engine.durability.log();
@@ -193,7 +195,9 @@ pub fn take_over(
         give_way(engine, log, stream).map_err(Failure::Kept)?;
         write_coming(engine, log, &coming, meanwhile).map_err(Failure::Torn)?;
     }
+    let claimed = claim();
     exchange(engine, coming, meanwhile);
+    drop(claimed);
     log.map_or(Ok(()), |log| begin(engine, log, stream)).map_err(Failure::Torn)
 }
 

@@ -86,9 +86,8 @@ impl OneMoment {
         }
         let mut wanted = self.wanted.lock();
         wanted.remove(&place);
-        if wanted.is_empty() {
-            self.changed.notify_all();
-        }
+        // What is wanted beside it may have been copied in its turn.
+        self.changed.notify_all();
     }
 
     /// The next that is wanted out of turn, which is waited for until some moment.

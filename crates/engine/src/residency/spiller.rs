@@ -6,7 +6,6 @@
 use super::cleaner;
 use super::density::Density;
 use super::outbox::Outbox;
-use crate::Attention;
 use crate::Engine;
 use keyspace::residency::spill::{Aim, Spilled};
 use keyspace::{SLOTS, Slot};
@@ -254,7 +253,8 @@ impl<'s> Spiller<'s> {
 
     /// Looks at one slot.
     fn step(&mut self) -> io::Result<()> {
-        if self.engine.attention().contains(Attention::SLOW_SCRIPT) {
+        // Not where somebody only waits to be alone, perhaps for room that is made here.
+        if self.engine.keyspace.has_any_slow_holder() {
             // A checkpoint does not wait for the turn meanwhile.
             self.outbox.write()?;
             std::thread::sleep(NAP);

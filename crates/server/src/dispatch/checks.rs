@@ -306,11 +306,19 @@ fn check_memory(
     Verdict::Run
 }
 
+/// Whether a followed master says it: what it has done is done here, whatever clients are refused.
+pub fn is_of_master(context: &Context<'_, '_>) -> bool {
+    context.worker == context.server.engine.following_guest()
+}
+
 /// Why a script may not write: writes need replicas, or the last snapshot failed, or the log does not go on, or the store does not where memory is full. Behind writes of its own transaction it
 /// may: they are one record.
 #[cold]
 pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Error> {
     let server = context.server;
+    if is_of_master(context) {
+        return None;
+    }
     let attention = server.engine.attention();
     let of_snapshot =
         attention.contains(Attention::SAVE_FAILED) && refusals::are_writes_stopped(&server.engine);
@@ -336,7 +344,7 @@ pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Erro
 #[cold]
 pub fn record_error(context: &Context<'_, '_>, command: &Command, request: &Request<'_>) -> Option<Error> {
     let gathered = context.batch.effects_bytes();
-    if gathered == 0 {
+    if gathered == 0 || is_of_master(context) {
         // A single command is as long as it is.
         return None;
     }

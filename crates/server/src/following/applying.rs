@@ -330,7 +330,7 @@ impl<'s> Applier<'s> {
                 );
                 std::process::exit(1);
             }
-            Rejection::Failed(_, Error::InUse) => {
+            Rejection::Failed(_, Error::InUse) if !batch.has_effects() => {
                 self.claim_for(request);
                 Err(Undone::HeldUp)
             }

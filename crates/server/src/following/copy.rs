@@ -113,10 +113,11 @@ pub fn put_in_place(
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Stream> {
+    let claim = || server.holders.claim(&server.engine, Holding::all());
     let alone = match &coming {
         Coming::File(..) => {
             // Until all have left; who comes then is told that data are being loaded.
-            let _claim = server.holders.claim(&server.engine, Holding::all());
+            let _claim = claim();
             Some(Alone::begin(&server.engine, &mut || {
                 meanwhile()?;
                 look(server, order)
@@ -135,7 +136,9 @@ pub fn put_in_place(
         (Coming::File(path, libraries), Some(alone)) => {
             replacement::replace(alone, (path, libraries), stream, meanwhile)
         }
-        (Coming::Loaded(loaded, beside), _) => replacement::take_over(beside, *loaded, stream, meanwhile),
+        (Coming::Loaded(loaded, beside), _) => {
+            replacement::take_over(beside, *loaded, stream, meanwhile, claim)
+        }
         (Coming::File(..), None) => unreachable!("what is loaded from its file is loaded alone"),
     };
     drop(alone);

@@ -141,7 +141,8 @@ impl Plan<'_> {
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
     ) -> Result<()> {
-        let fullness = match context.server.engine.attention().contains(Attention::MEMORY_CEILING) {
+        let has_ceiling = context.server.engine.attention().contains(Attention::MEMORY_CEILING);
+        let fullness = match has_ceiling && !checks::is_of_master(context) {
             true => refusals::fullness(&context.server.engine, &context.server.feeding),
             false => Fullness::Room,
         };
