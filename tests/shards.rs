@@ -89,6 +89,7 @@ fn the_master_changes_while_everybody_writes() {
     let shard = Shard::begin(&["memory", "durable"], 1, &[]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = crate::replicas::Ends(&is_over);
         for node in &shard.nodes {
             let (address, is_over) = (node.server.address(), &is_over);
             scope.spawn(move || {
@@ -102,7 +103,8 @@ fn the_master_changes_while_everybody_writes() {
         }
         for _ in 0..8 {
             let next = 1 - shard.wait_until_whole();
-            call(&mut shard.nodes[next].connect().unwrap(), &["INSYNC", "PROMOTE"]);
+            let answer = call(&mut shard.nodes[next].connect().unwrap(), &["INSYNC", "PROMOTE"]);
+            assert_eq!(answer, ok(), "a member can be master");
             wait_until("it is master", || {
                 shard.nodes[next].standing().is_some_and(|own| own["role"] == "master")
             });
