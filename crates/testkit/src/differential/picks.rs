@@ -72,9 +72,15 @@ pub fn changes(request: &Request) -> bool {
 }
 
 /// Whether a request changes the encoding of the sorted set that it reads in real servers, for no reason that a client
-/// could see, or replies with a set's members in no order: such requests are sent only where they do not meet these.
+/// could see, or goes by the order of a set that has none, with which it replies or by which what it makes gets its encoding: such requests are sent only
+/// where they do not meet these.
 pub fn may_convert(request: &Request) -> bool {
-    is(request, "sort") || is(request, "sort_ro")
+    is(request, "sort") || is(request, "sort_ro") || makes_set(request)
+}
+
+/// Whether a request makes a set that begins as one of integers, and becomes what its members want as they come.
+fn makes_set(request: &Request) -> bool {
+    is(request, "sunionstore") || is(request, "sdiffstore")
 }
 
 impl Differential {
@@ -109,8 +115,12 @@ impl Differential {
         Ok(None)
     }
 
-    /// Whether the request would be about a sorted set, or about a set without an order whose members may have equal weights.
+    /// Whether the request would be about a sorted set, or about a set without an order whose members may have equal weights, or of whose first members
+    /// depends what it makes.
     pub(super) fn meets_unordered(&mut self, step: &Step) -> io::Result<bool> {
+        if makes_set(&step.request) {
+            return self.joins_unordered(step);
+        }
         let Some(key) = step.request.get(1) else { return Ok(false) };
         let of_key = |words_before: &[&str]| {
             words_before.iter().map(|word| word.as_bytes().to_vec()).chain([key.clone()]).collect::<Request>()
@@ -130,6 +140,33 @@ impl Differential {
         let encodings = self.ask_on(step.connection, &of_key(&["OBJECT", "ENCODING"]))?;
         let [tarn, _, valkey] = encodings.as_slice() else { return Ok(true) };
         Ok(is_any(&[tarn.clone(), valkey.clone()], b"$9\r\nhashtable\r\n"))
+    }
+
+    /// Whether a set that is made may be a hash table because many integers happen to come first, where a string that comes sooner makes it a listpack, for
+    /// as long as it is small: among the sources is a set without an order, or with one that an exchange has changed, and there are fewer integers that can be
+    /// alone than there are members of a listpack.
+    fn joins_unordered(&mut self, step: &Step) -> io::Result<bool> {
+        let mut ask = |request: &[&[u8]]| {
+            let request: Request = request.iter().map(|word| word.to_vec()).collect();
+            Ok::<Answer, io::Error>(self.ask_on(step.connection, &request)?.swap_remove(0))
+        };
+        let mut limit = |name: &str| {
+            let answer = ask(&[b"CONFIG", b"GET", name.as_bytes()])?;
+            let value = answer.as_ref().and_then(|reply| decode(reply));
+            let digits =
+                value.map(|value| leaves(&value)).and_then(|mut words| words.pop()).unwrap_or_default();
+            Ok::<u64, io::Error>(String::from_utf8_lossy(&digits).parse().unwrap_or(u64::MAX))
+        };
+        if limit("set-max-intset-entries")? >= limit("set-max-listpack-entries")? {
+            return Ok(false);
+        }
+        for key in step.request.iter().skip(2) {
+            let encoding = ask(&[b"OBJECT", b"ENCODING", key])?;
+            if encoding.is_some_and(|reply| reply.starts_with(b"$") && reply != b"$6\r\nintset\r\n") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Gives every server what it alone has taken, for what the one under test has taken.
