@@ -8,7 +8,7 @@
 //!    may be carried out at any time.
 
 use super::decisions::{Decision, Request};
-use super::event::{Action, Loss};
+use super::event::{Action, Loss, Obstacle};
 use super::fault::Fault;
 use super::identity::{Epoch, MemberId, Moment};
 use super::mastership::Mastership;
@@ -56,6 +56,9 @@ impl Member {
         // A command takes the place of a wish that has not gone beyond a question.
         let is_order = matches!(reason, Reason::Command(_));
         let is_under_way = self.candidacy.as_ref().is_some_and(|other| !(is_order && other.is_lending()));
+        if is_order && matches!(self.state, State::Halted) {
+            return self.actions.push(Action::StandDown { obstacle: Obstacle::Halted });
+        }
         if is_under_way || !matches!(self.state, State::Following(_)) {
             return;
         }
@@ -81,28 +84,36 @@ impl Member {
                 Some(Candidacy { reason: Reason::Resumption, stage: Stage::Reading, began_at: now });
         }
         let Some(candidacy) = self.candidacy.as_ref() else { return };
-        if self.may_stand(candidacy) {
-            self.enter(Stage::Waiting);
-            self.propose_itself(now);
-        } else {
-            self.give_up(now);
+        if let Err(obstacle) = self.may_stand(candidacy) {
+            return self.give_up(obstacle, now);
         }
+        self.enter(Stage::Waiting);
+        self.propose_itself(now);
     }
 
     /// Whether the newest decision known lets this node be master, and the reason to want it holds.
-    fn may_stand(&self, candidacy: &Candidacy) -> bool {
-        let Some(known) = &self.known else { return false };
-        let State::Following(following) = &self.state else { return false };
+    fn may_stand(&self, candidacy: &Candidacy) -> Result<(), Obstacle> {
+        let known = self.known.as_ref().ok_or(Obstacle::NoDecision)?;
+        let State::Following(following) = &self.state else { return Err(Obstacle::Halted) };
         let is_member = self.counts_in(&known.members);
-        match candidacy.reason {
+        let (may, obstacle) = match candidacy.reason {
             Reason::Silence(epoch) => {
                 let is_silent = following.heard_at < candidacy.began_at;
-                is_member && is_silent && known.epoch == epoch
+                (is_member && is_silent && known.epoch == epoch, Obstacle::NoMember)
             }
-            Reason::Command(Loss::Accepted(at)) => at.is_none_or(|version| known.version == version),
-            Reason::Command(Loss::Refused) => is_member,
-            Reason::Resumption => is_member && self.is_this_node(known.master),
-        }
+            Reason::Command(Loss::Accepted(at)) => {
+                (at.is_none_or(|version| known.version == version), Obstacle::OtherDecision)
+            }
+            Reason::Command(Loss::Refused) => (is_member, Obstacle::NoMember),
+            Reason::Resumption => (is_member && self.is_this_node(known.master), Obstacle::NoMember),
+        };
+        may.then_some(()).ok_or(obstacle)
+    }
+
+    /// Whether this node is to be master by a command, or by its master's word, and that is neither done nor given up.
+    #[must_use]
+    pub fn is_told_to_lead(&self) -> bool {
+        self.candidacy.as_ref().is_some_and(|candidacy| matches!(candidacy.reason, Reason::Command(_)))
     }
 
     /// Whether this node's data is among the members.
@@ -129,9 +140,10 @@ impl Member {
     }
 
     /// Wants nothing any more, and lends again: no proposal is out.
-    pub(super) fn give_up(&mut self, now: Moment) {
-        if self.candidacy.take().is_none() {
-            return;
+    pub(super) fn give_up(&mut self, obstacle: Obstacle, now: Moment) {
+        let Some(candidacy) = self.candidacy.take() else { return };
+        if matches!(candidacy.reason, Reason::Command(_)) {
+            self.actions.push(Action::StandDown { obstacle });
         }
         if let State::Following(following) = &mut self.state {
             // The next attempt is due when the master has been silent as long again.
@@ -142,8 +154,8 @@ impl Member {
     /// Proposes itself, if nobody reads on what it lent any more.
     pub(super) fn propose_itself(&mut self, now: Moment) {
         let Some(candidacy) = self.candidacy.as_ref().filter(|it| it.stage == Stage::Waiting) else { return };
-        if !self.may_stand(candidacy) {
-            return self.give_up(now);
+        if let Err(obstacle) = self.may_stand(candidacy) {
+            return self.give_up(obstacle, now);
         }
         let Some(known) = &self.known else { return };
         if !self.granted.is_over(now) && !self.lent_nothing_since(known) {

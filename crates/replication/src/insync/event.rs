@@ -7,6 +7,7 @@ use super::history::Beginning;
 use super::identity::{Epoch, LinkId, MemberId, NodeId};
 use super::message::Message;
 use log::Lsn;
+use std::fmt;
 
 /// Whether a promotion may give up acknowledged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,33 @@ pub enum Loss {
     Refused,
     /// Anybody does. An operator says so, who knows that no member will come back: by this decision, if that was looked at, and by no other.
     Accepted(Option<Version>),
+}
+
+/// Why a node that a command, or its master, wants to be master does not become it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The decision does not name it as a member: it was silent for too long, say, and has not been added again.
+    NoMember,
+    /// The decision is not the one that the operator looked at.
+    OtherDecision,
+    /// Nobody has begun the shard.
+    NoDecision,
+    /// The store of decisions was not reached.
+    StoreUnreached,
+    /// It takes part no more.
+    Halted,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Obstacle::NoMember => "by the decision it is no member of the in-sync set",
+            Obstacle::OtherDecision => "the decision is another one by now",
+            Obstacle::NoDecision => "nobody has begun the shard",
+            Obstacle::StoreUnreached => "the store of decisions was not reached",
+            Obstacle::Halted => "it takes part no more",
+        })
+    }
 }
 
 /// What happened at a node.
@@ -165,6 +193,11 @@ pub enum Action {
     BeginNewLife,
     /// This node takes part no more: it follows nobody, is nobody's member, and never master.
     Leave,
+    /// What [`Event::Promote`] or its master wanted comes to nothing, and is not tried again: somebody may be told.
+    StandDown {
+        /// Why.
+        obstacle: Obstacle,
+    },
     /// The master's log lacks what this node knows to be committed, and no operator accepted that: a promise is broken somewhere. This
     /// node keeps its data and follows nobody, so that the data can be saved.
     Halt {

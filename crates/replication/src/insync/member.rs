@@ -6,7 +6,7 @@
 
 use super::candidacy::{Candidacy, Reason};
 use super::decisions::{Answer, Decision, Request, Ticket};
-use super::event::{Action, Event};
+use super::event::{Action, Event, Obstacle};
 use super::fault::Fault;
 use super::following::{Following, Incoming};
 use super::history::History;
@@ -506,7 +506,7 @@ impl Member {
                     self.ask(Request::Read, now);
                 }
             }
-            Answer::Current(None) => self.give_up(now),
+            Answer::Current(None) => self.give_up(Obstacle::NoDecision, now),
             Answer::Done(decision) | Answer::Conflict(decision) => match &self.state {
                 State::Leading(_) => self.learn(decision, now),
                 _ => self.proposal_decided(decision, now),
@@ -538,7 +538,7 @@ impl Member {
     fn not_carried_out(&mut self, now: Moment) {
         match &self.state {
             State::Leading(_) => self.settle_set(None, now),
-            _ => self.give_up(now),
+            _ => self.give_up(Obstacle::StoreUnreached, now),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a server knows of its cluster.
 
 use super::*;
+use crate::shard::Promotion;
 use config::Startup;
 use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Version, Writes};
 use topology::Route;
@@ -45,6 +46,7 @@ fn standing(role: Role, epoch: u64, master: u32) -> Standing {
         decision: Some(decision),
         is_halted: false,
         is_torn: false,
+        promotion: Promotion::None,
     }
 }
 

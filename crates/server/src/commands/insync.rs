@@ -5,7 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
 use crate::insync::dialling::END;
-use crate::shard::{Shard, Standing, say_line};
+use crate::shard::{Promotion, Shard, Standing, say_line};
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use net::client::Traits;
@@ -164,6 +164,7 @@ fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         ("decision", known.map_or(0, |known| known.version.0).to_string()),
         ("master", known.map_or("none".to_owned(), |known| known.master.to_string())),
         ("members", members.join(" ")),
+        ("promotion", promotion(&standing)),
     ];
     reply.map(facts.len());
     for (name, value) in facts {
@@ -171,6 +172,14 @@ fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.bulk(value.as_bytes());
     }
     Ok(())
+}
+
+fn promotion(standing: &Standing) -> String {
+    match standing.promotion {
+        Promotion::None => "none".to_owned(),
+        Promotion::UnderWay => "under-way".to_owned(),
+        Promotion::Refused(obstacle) => format!("refused: {obstacle}"),
+    }
 }
 
 /// The word for what a node is.

@@ -1,6 +1,7 @@
 //! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
 
 mod leaving;
+mod telling;
 
 use super::beats::Beats;
 use super::fault::Fault;
@@ -8,16 +9,15 @@ use super::keeping::Keeping;
 use super::source::{Heard, Holding, Source};
 use super::{RETRY, Ways, reign, stream_name};
 use crate::feeding;
-use crate::feeding::upkeep;
 use crate::following::Wanted;
 use crate::replicas::synced::Floor;
 use crate::server::Server;
-use crate::shard::{Letter, Shard, Standing, Watched};
+use crate::shard::{Letter, Shard, Watched};
 use ::log::Lsn;
 use leaving::Leaving;
 use replication::insync::{
     Action, Answer, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
-    Moment, Request, Restored, Role, Ticket, Version, Writes,
+    Moment, Obstacle, Request, Restored, Role, Ticket, Version, Writes,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -61,6 +61,8 @@ pub struct Driver {
     /// The newest decision that the store was told to have forgotten.
     forgotten: Version,
     is_halted: bool,
+    /// Why the newest wish that this node be master has come to nothing.
+    obstacle: Option<Obstacle>,
     leaving: Option<Leaving>,
     /// What tells others how far the log is.
     beats: Beats,
@@ -107,6 +109,7 @@ impl Driver {
             told: Version(0),
             forgotten: Version(0),
             is_halted: false,
+            obstacle: None,
             leaving: None,
             beats: Beats::default(),
             is_alone: false,
@@ -586,6 +589,10 @@ impl Driver {
             Action::StepDown => self.step_down(),
             Action::BeginNewLife => self.begin_new_life(),
             Action::Leave => self.take_no_part(),
+            Action::StandDown { obstacle } => {
+                log!(Notice, "This node does not become master: {obstacle}");
+                self.obstacle = Some(obstacle);
+            }
             Action::Halt { cut, committed } => self.halt(cut, committed),
         }
     }
@@ -737,48 +744,5 @@ impl Driver {
         let members = BTreeSet::from([id]);
         let first = Decision { version: Version(1), epoch: Epoch(0), master: id, members, is_lossy: false };
         self.shard.questions.ask(BEGINNING, Request::Propose(first));
-    }
-
-    /// Says who the members are when that has changed.
-    fn tell_of_members(&mut self) {
-        let Some(known) = self.member.decision().filter(|known| known.version > self.told) else { return };
-        self.told = known.version;
-        let members: Vec<String> = known.members.iter().map(MemberId::to_string).collect();
-        log!(
-            Notice,
-            "Shard '{}' by decision {}: epoch {}, master {}, members {}",
-            self.shard.settings.name,
-            known.version.0,
-            known.epoch.0,
-            known.master,
-            members.join(" ")
-        );
-    }
-
-    /// Lets others know how it stands.
-    fn publish(&mut self) {
-        self.tell_of_members();
-        let (member, gate) = (&self.member, &self.server.net.gate);
-        let (role, writes) = (member.role(), member.writes());
-        let follows = self.is_streaming() && self.committed > 0 && self.data == Holding::Whole;
-        let standing = Standing {
-            id: member.id(),
-            role,
-            epoch: member.epoch(),
-            writes,
-            committed: member.committed(),
-            end: member.appended(),
-            decision: member.decision().cloned(),
-            is_halted: self.is_halted,
-            is_torn: self.is_torn(),
-        };
-        let hides_all = self.is_halted || role != Role::Master && !follows;
-        if let Some(part) = self.server.clustered.get() {
-            part.note_standing(&standing);
-        }
-        if self.shard.publish(standing, hides_all) {
-            gate.freeze(writes == Writes::TooFewMembers);
-            upkeep::follow_minimum(&self.server);
-        }
     }
 }

@@ -13,7 +13,7 @@ pub use settings::{Address, Settings, Store, address, options};
 
 use ::log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
-use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, NodeId, Role, Writes};
+use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, NodeId, Obstacle, Role, Writes};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -172,6 +172,19 @@ pub struct Standing {
     pub is_halted: bool,
     /// What is here may be a copy that is not whole.
     pub is_torn: bool,
+    /// What has become of the newest wish that it be master.
+    pub promotion: Promotion,
+}
+
+/// What has become of a wish that a node be master, by command or by its master's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// There was none since it was started, or it has come true.
+    None,
+    /// It is asked for, or waited until nobody reads on what this node lent.
+    UnderWay,
+    /// It has come to nothing.
+    Refused(Obstacle),
 }
 
 impl Shard {
@@ -187,6 +200,7 @@ impl Shard {
             decision: None,
             is_halted: false,
             is_torn: false,
+            promotion: Promotion::None,
         };
         Shard {
             nodes: RwLock::new(settings.nodes.clone()),

@@ -8,7 +8,7 @@ use log::Lsn;
 use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Role, Version, Writes};
 use server::clustered::Part;
 use server::dispatch::ownership;
-use server::shard::{Address, Settings, Shard, Standing, Store};
+use server::shard::{Address, Promotion, Settings, Shard, Standing, Store};
 use std::sync::Arc;
 use topology::{ServerId, ShardId, SlotMap, Topology};
 use wire::Value;
@@ -49,6 +49,7 @@ fn standing(role: Role, epoch: u64, master: u32) -> Standing {
         decision: Some(decision),
         is_halted: false,
         is_torn: false,
+        promotion: Promotion::None,
     }
 }
 

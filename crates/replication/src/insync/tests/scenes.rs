@@ -2,7 +2,7 @@
 
 use super::super::{
     Action, Answer, Decision, Epoch, Event, Fault, History, Lease, Life, LinkId, Loss, Member, MemberId,
-    Message, Moment, NodeId, Options, Request, Restored, Role, Ticket, Version, Writes,
+    Message, Moment, NodeId, Obstacle, Options, Request, Restored, Role, Ticket, Version, Writes,
 };
 use super::disk::Record;
 use super::linear;
@@ -310,4 +310,37 @@ fn word_of_a_higher_epoch_has_a_master_ask_and_a_decision_ends_its_reign() {
     let refusal = Message::Refusal { epoch: Epoch(3) };
     let actions = says(&mut member, 1, 8, hello(8), later);
     assert!(actions.contains(&Action::Send { link: LinkId(8), message: refusal }));
+}
+
+#[test]
+fn who_is_told_to_lead_and_cannot_says_why() {
+    let other = Decision {
+        version: Version(9),
+        epoch: Epoch(3),
+        master: id(1),
+        members: [id(1)].into(),
+        is_lossy: false,
+    };
+    let current = |decision: &Decision| Answer::Current(Some(decision.clone()));
+    let (mut member, mut now) = (lone_master(None), SECOND + 200_000);
+    let ticket = asked(&says(&mut member, 1, 7, Message::Refusal { epoch: Epoch(3) }, now)).0;
+    member.step(Event::Answered { ticket, answer: current(&other) }, Moment(now));
+    let mut tell = |loss, answer: Answer| {
+        now += SECOND;
+        let (ticket, request) = asked(&member.step(Event::Promote { loss }, Moment(now)));
+        assert_eq!((request, member.is_told_to_lead()), (Request::Read, true));
+        let actions = member.step(Event::Answered { ticket, answer }, Moment(now));
+        assert!(!member.is_told_to_lead());
+        actions.into_iter().find_map(|action| match action {
+            Action::StandDown { obstacle } => Some(obstacle),
+            _ => None,
+        })
+    };
+    assert_eq!(tell(Loss::Refused, current(&other)), Some(Obstacle::NoMember));
+    assert_eq!(tell(Loss::Accepted(Some(Version(8))), current(&other)), Some(Obstacle::OtherDecision));
+    assert_eq!(tell(Loss::Refused, Answer::Unreached), Some(Obstacle::StoreUnreached));
+    assert_eq!(tell(Loss::Refused, Answer::Current(None)), Some(Obstacle::NoDecision));
+    member.step(Event::Removed, Moment(60 * SECOND));
+    let actions = member.step(Event::Promote { loss: Loss::Refused }, Moment(60 * SECOND));
+    assert_eq!(actions, [Action::StandDown { obstacle: Obstacle::Halted }]);
 }

@@ -249,7 +249,7 @@ impl World {
                 self.stage.soon(1_000, Happening::Over(Relief::Starts(node)));
             }
             // To the others it is one that has ended; the test has told it so.
-            Action::Leave => {}
+            Action::Leave | Action::StandDown { .. } => {}
             Action::Halt { cut, committed } => {
                 self.nodes[node].halted = true;
                 self.stage.fail(format!("{node} halts: the logs part at {cut}, {committed} is committed"));
