@@ -7,7 +7,7 @@ use crate::rules::{RuleError, has_space, is};
 use crate::user::Denied;
 use bitflags::bitflags;
 use command::KeyFlags;
-use command::execute::{key_positions, positions_behind_keyword};
+use command::execute::{key_positions, positions_by_keywords};
 use command::key_flags::{flags_of, named_by_count};
 use command::table::Command;
 use value::glob::{Case, glob_match};
@@ -157,7 +157,7 @@ impl Selector {
         key_positions(command.row.keys, request, &mut positions);
         if positions.is_empty() {
             // Not a request that would run; still, its keys are named.
-            positions.extend(positions_behind_keyword(&command.row, request).into_iter().flatten());
+            positions.extend(positions_by_keywords(&command.row, request).into_iter().flatten());
             positions.extend(named_by_count(command, request));
         }
         let given = positions.into_iter().filter(|position| *position < request.len());

@@ -12,7 +12,6 @@ use crate::row::{Flags, Handler, Keys, Outcome, Row, WriteHandler};
 use crate::wait::{Wait, Waiting};
 use keyspace::{Batch, Edit, Key, Purpose, Ticket, Touch, View};
 use smallvec::SmallVec;
-use std::ops::Range;
 use wire::{Reply, Request};
 
 /// Keys of most commands; beyond, the list is allocated.
@@ -289,23 +288,32 @@ pub fn key_positions(keys: Keys, request: &Request<'_>, positions: &mut Vec<usiz
     }
 }
 
-/// The positions of the keys in the first half of what stands behind a keyword, wherever that is: how a client
-/// finds them that knows nothing of a command but its key specifications. No positions where the keyword is missing; none at all
-/// of other commands, and where too little stands behind it.
-pub fn positions_behind_keyword<H>(row: &Row<H>, request: &Request<'_>) -> Option<Range<usize>> {
-    let (word, from) = row.key_specs.iter().find_map(|spec| match (spec.begin, spec.find) {
-        (Begin::Keyword(word, from), Find::Range { last: -1, step: 1, limit: 2 }) => {
-            Some((word, from as usize))
+/// The positions of the keys of a command of which some stand behind a keyword, wherever that is: how a client finds them that knows nothing of a command but
+/// its key specifications. None of other commands, and where too little stands behind a keyword of which the first half of the rest are keys.
+pub fn positions_by_keywords<H>(row: &Row<H>, request: &Request<'_>) -> Option<Vec<usize>> {
+    let mut positions = Vec::new();
+    let mut has_keyword = false;
+    for spec in row.key_specs {
+        match (spec.begin, spec.find) {
+            (Begin::Index(at), _) => positions.push(at),
+            (Begin::Keyword(word, from), Find::Range { last, step: 1, limit }) if from > 0 => {
+                has_keyword = true;
+                // The last word is not looked at: nothing stands behind it.
+                let mut places = from as usize..request.len().saturating_sub(1);
+                let keyword = places.find(|at| request.arg(*at).eq_ignore_ascii_case(word.as_bytes()));
+                let Some(first) = keyword.map(|at| at + 1) else { continue };
+                match (last, limit) {
+                    (0, _) => positions.push(first),
+                    (-1, 2) if request.len() - first > 1 => {
+                        positions.extend(first..first + (request.len() - first) / 2);
+                    }
+                    _ => return None,
+                }
+            }
+            _ => return None,
         }
-        _ => None,
-    })?;
-    // The last word is not looked at: nothing stands behind it.
-    let mut places = from..request.len().saturating_sub(1);
-    let keyword = places.find(|at| request.arg(*at).eq_ignore_ascii_case(word.as_bytes()));
-    let Some(keyword) = keyword else { return Some(0..0) };
-    let first = keyword + 1;
-    let half = (request.len() - first) / 2;
-    (half > 0).then_some(first..first + half)
+    }
+    has_keyword.then_some(positions)
 }
 
 /// The positions of a range of keys (see [`Keys::Range`]) in a request of this many words.

@@ -190,6 +190,12 @@ impl Holders {
         Claimed { holders: self, engine, id }
     }
 
+    /// Has all of them wait while a thread of the server's own gets everything to itself, by `get_alone`.
+    pub fn claiming_all<T>(&self, engine: &Engine, get_alone: impl FnOnce() -> T) -> T {
+        let _claim = self.claim(engine, Holding::all());
+        get_alone()
+    }
+
     /// A request has what it claimed, or wants it no more.
     #[cold]
     pub fn take_back(&self, engine: &Engine, claim: ClaimId) {

@@ -10,7 +10,7 @@ use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
 use engine::{durability, replacement};
-use keyspace::{Batch, Holding};
+use keyspace::Batch;
 use net::client::Traits;
 use replication::feed::Backlog;
 use std::io;
@@ -172,8 +172,9 @@ pub fn keep_relayed(server: &Server) {
         stream_log(server);
         return;
     }
-    let _claim = server.holders.claim(engine, Holding::all());
-    replacement::alone_behind_scripts(engine, |_| stream_effects(server));
+    server
+        .holders
+        .claiming_all(engine, || replacement::alone_behind_scripts(engine, |_| stream_effects(server)));
     super::upkeep::follow_config(server);
 }
 

@@ -318,19 +318,17 @@ impl<'s> Applier<'s> {
         rejection: &Rejection,
     ) -> Result<(), Undone> {
         match rejection {
-            Rejection::Failed(_, error @ Error::Unreadable(_)) if !batch.has_effects() => {
-                Err(Undone::Unreadable(error.to_string()))
-            }
-            Rejection::Failed(_, error @ Error::Unreadable(_)) => {
+            Rejection::Failed(_, error @ (Error::Unreadable(_) | Error::InUse)) if batch.has_effects() => {
                 log!(
                     Warning,
-                    "Of a transaction that ends before offset {} a part is done here, and the rest cannot be, as the store cannot be read: {error}. \
-                     The server ends; its directory holds what was there before",
+                    "Of a transaction that ends before offset {} a part is done here, and the rest cannot be: {error}. The server ends; its directory \
+                     holds what was there before",
                     request.end
                 );
                 std::process::exit(1);
             }
-            Rejection::Failed(_, Error::InUse) if !batch.has_effects() => {
+            Rejection::Failed(_, error @ Error::Unreadable(_)) => Err(Undone::Unreadable(error.to_string())),
+            Rejection::Failed(_, Error::InUse) => {
                 self.claim_for(request);
                 Err(Undone::HeldUp)
             }

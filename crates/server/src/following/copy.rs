@@ -113,15 +113,15 @@ pub fn put_in_place(
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Stream> {
-    let claim = || server.holders.claim(&server.engine, Holding::all());
+    let engine = &server.engine;
     let alone = match &coming {
         Coming::File(..) => {
             // Until all have left; who comes then is told that data are being loaded.
-            let _claim = claim();
-            Some(Alone::begin(&server.engine, &mut || {
+            let mut waits = || {
                 meanwhile()?;
                 look(server, order)
-            })?)
+            };
+            Some(server.holders.claiming_all(engine, || Alone::begin(engine, &mut waits))?)
         }
         Coming::Loaded(..) => None,
     };
@@ -137,7 +137,9 @@ pub fn put_in_place(
             replacement::replace(alone, (path, libraries), stream, meanwhile)
         }
         (Coming::Loaded(loaded, beside), _) => {
-            replacement::take_over(beside, *loaded, stream, meanwhile, claim)
+            replacement::take_over(beside, *loaded, stream, meanwhile, || {
+                server.holders.claim(engine, Holding::all())
+            })
         }
         (Coming::File(..), None) => unreachable!("what is loaded from its file is loaded alone"),
     };

@@ -14,7 +14,6 @@ use config::DisklessLoad;
 use engine::durability;
 use engine::replacement::{self, Beside, Checked, Loaded};
 use engine::scripts::Libraries;
-use keyspace::Holding;
 use net::connect::Outgoing;
 use replication::insync::Moment;
 use replication::link::limits::RDB_BYTES_MAX_DEFAULT;
@@ -466,9 +465,8 @@ impl<'s> Link<'s> {
             let _ = self.report(Report::Loading);
             self.look()
         };
-        let claim = server.holders.claim(&server.engine, Holding::all());
-        let beside = Beside::begin(&server.engine, &mut meanwhile)?;
-        drop(claim);
+        let engine = &server.engine;
+        let beside = server.holders.claiming_all(engine, || Beside::begin(engine, &mut meanwhile))?;
         // Somebody may have written in between.
         Ok(self.is_loaded_beside(id).then_some(beside))
     }

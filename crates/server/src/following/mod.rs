@@ -24,7 +24,7 @@ use crate::followed::{Master, Phase, Retry, State, Status};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability, replacement};
-use keyspace::{Holding, KeepsAll};
+use keyspace::KeepsAll;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -198,13 +198,13 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
 pub fn become_follower(server: &Server) {
     let engine = &server.engine;
     engine.keyspace.keep_all(KeepsAll::Following, true);
-    let _claim = server.holders.claim(engine, Holding::all());
     // Those who were let in before clients' writes were refused have left.
-    replacement::alone_behind_scripts(engine, |_| {
+    let begin = || {
         engine.durability.set_following(true);
         server.feeding.set_following(true);
         engine.keyspace.remember_beside(true);
-    });
+    };
+    server.holders.claiming_all(engine, || replacement::alone_behind_scripts(engine, |_| begin()));
 }
 
 /// Begins a stream of its own, and lets clients write.

@@ -10,7 +10,6 @@
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use engine::replacement::{self, Alone, Failure, Past, Step};
-use keyspace::Holding;
 use std::io;
 use std::time::Instant;
 use telemetry::log;
@@ -70,9 +69,7 @@ pub fn go_back(
             return Ok(());
         }
     };
-    let claim = server.holders.claim(engine, Holding::all());
-    let alone = Alone::begin(engine, look)?;
-    drop(claim);
+    let alone = server.holders.claiming_all(engine, || Alone::begin(engine, look))?;
     tell_of_acknowledged(server, &past);
     let _still = server.following.stand_still();
     match replacement::rewind(engine, &alone, &past, &|step| stop_if_wanted(server, step)) {

@@ -12,7 +12,6 @@ use crate::shard::Address;
 use ::log::{ReplicationId, Stream};
 use engine::replacement::{self, Alone, Failure};
 use engine::{Attention, durability};
-use keyspace::Holding;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -135,15 +134,14 @@ pub fn go_back(server: &Arc<Server>, offset: u64) -> bool {
         }
     };
     let _only = server.following.thread.lock();
-    let claim = server.holders.claim(engine, Holding::all());
-    let alone = match Alone::begin(engine, &mut || super::look(server)) {
+    let look = &mut || super::look(server);
+    let alone = match server.holders.claiming_all(engine, || Alone::begin(engine, look)) {
         Ok(alone) => alone,
         Err(error) => {
             log!(Warning, "The data cannot go back to offset {offset}: {error}");
             return false;
         }
     };
-    drop(claim);
     let _still = server.following.stand_still();
     let done = replacement::rewind(engine, &alone, &past, &|_| ());
     match &done {

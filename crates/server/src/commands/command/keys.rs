@@ -2,7 +2,7 @@
 
 use super::describe::flag_names;
 use crate::dispatch::Context;
-use command::execute::{key_positions, positions_behind_keyword};
+use command::execute::{key_positions, positions_by_keywords};
 use command::key_flags::{Counted, counted, counts_its_keys, flags_of};
 use command::table::Command;
 use command::{Error, Flags, KeyFlags, Result};
@@ -60,8 +60,8 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
         counted(command, &request.as_request())
     } else {
         let request = request.as_request();
-        let positions = match positions_behind_keyword(&command.row, &request) {
-            Some(behind) => behind.collect(),
+        let positions = match positions_by_keywords(&command.row, &request) {
+            Some(positions) => positions,
             None => {
                 let mut positions = Vec::new();
                 key_positions(command.row.keys, &request, &mut positions);
