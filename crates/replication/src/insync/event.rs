@@ -2,7 +2,7 @@
 //!
 //! Actions are carried out in their order. None of them may be left out but those on a link that has closed.
 
-use super::decisions::{Answer, Request, Ticket, Version};
+use super::decisions::{Answer, Decision, Request, Ticket, Version};
 use super::history::Beginning;
 use super::identity::{Epoch, LinkId, MemberId, NodeId};
 use super::message::Message;
@@ -198,12 +198,27 @@ pub enum Action {
         /// Why.
         obstacle: Obstacle,
     },
-    /// The master's log lacks what this node knows to be committed, and no operator accepted that: a promise is broken somewhere. This
-    /// node keeps its data and follows nobody, so that the data can be saved.
+    /// Something contradicts what this node knows: a promise is broken somewhere. This node keeps its data and follows nobody, so that the data
+    /// can be saved.
     Halt {
+        /// What does.
+        why: Contradiction,
+    },
+}
+
+/// What cannot be, by all that a node knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contradiction {
+    /// The master's log lacks what this node knows to be committed, and no operator accepted that.
+    Lacking {
         /// Where the logs part.
         cut: Lsn,
         /// Up to where the node's own is committed.
         committed: Lsn,
+    },
+    /// The store of decisions names another master in an epoch that this node began itself: it has forgotten a decision.
+    Forgotten {
+        /// What it says.
+        decision: Decision,
     },
 }

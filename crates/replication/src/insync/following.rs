@@ -2,7 +2,7 @@
 
 use super::candidacy::Candidacy;
 use super::decisions::Request;
-use super::event::Action;
+use super::event::{Action, Contradiction};
 use super::fault::Fault;
 use super::history::History;
 use super::identity::{Epoch, LinkId, MemberId, Moment};
@@ -193,7 +193,8 @@ impl Member {
             return;
         }
         if cut < self.committed && !following.source.is_lossy_from(cut) {
-            return self.halt(cut, now);
+            let committed = self.committed;
+            return self.halt(Contradiction::Lacking { cut, committed }, now);
         }
         if cut == self.appended {
             return self.stream(now);

@@ -2,9 +2,10 @@
 //!
 //! A master's first record in its epoch says that the epoch begins, so this table is read from the log, follows it to replicas, and is cut with it.
 //! Within an epoch one process appends, so two logs that name the same beginning hold the same up to their next beginning,
-//! or the end of the shorter. This is how a former master finds the tail that only it has, without comparing data.
+//! or the end of the shorter. This is how a former master finds the tail that only it has, without comparing data. A beginning names whose it is, since
+//! a store of decisions that was put back from a backup, or begun anew, gives an epoch's number again.
 
-use super::identity::Epoch;
+use super::identity::{Epoch, Life};
 use log::Lsn;
 
 /// The first record of an epoch.
@@ -16,6 +17,8 @@ pub struct Beginning {
     pub first: Lsn,
     /// Whether an operator accepted that acknowledged writes are lost with it.
     pub is_lossy: bool,
+    /// Whose epoch it is: that life begins none of this number again. 0 where it was begun before this was written down.
+    pub by: Life,
 }
 
 /// The epochs of a log from its origin to its end.
@@ -66,11 +69,16 @@ impl History {
         self.beginnings.last().map_or(Epoch(0), |last| last.epoch)
     }
 
-    /// Adds an epoch that begins at the log's end. `life` is the origin if there was none.
-    pub(super) fn begin(&mut self, beginning: Beginning, life: u64) {
+    /// Whether the last epoch is this one, and this life's own.
+    pub(super) fn is_own(&self, epoch: Epoch, life: Life) -> bool {
+        self.beginnings.last().is_some_and(|last| last.epoch == epoch && last.by == life)
+    }
+
+    /// Adds an epoch that begins at the log's end. Whose it is is the origin if there was none.
+    pub(super) fn begin(&mut self, beginning: Beginning) {
         assert!(self.last_epoch() < beginning.epoch, "an epoch begins after those before it");
         if self.beginnings.is_empty() {
-            self.origin = life;
+            self.origin = beginning.by.0;
         }
         self.beginnings.push(beginning);
     }
@@ -118,6 +126,7 @@ mod tests {
             epoch: Epoch(*epoch),
             first: Lsn(*first),
             is_lossy: false,
+            by: Life(1),
         };
         History::new(7, beginnings.iter().map(beginning).collect())
     }
@@ -136,6 +145,13 @@ mod tests {
         assert_eq!(common(&[(1, 0), (2, 8)], 9, &[(1, 0), (3, 10)], 20), 8);
         assert_eq!(common(&[(1, 0), (2, 8), (4, 12)], 15, &[(1, 0), (2, 8), (3, 10)], 20), 10);
         assert_eq!(common(&[(1, 0)], 5, &[(1, 0), (2, 8)], 20), 5);
+    }
+
+    #[test]
+    fn logs_part_where_an_epoch_of_one_number_was_begun_twice() {
+        let (one, mut two) = (history(&[(1, 0), (2, 8)]), history(&[(1, 0), (2, 8)]));
+        two.beginnings[1].by = Life(2);
+        assert_eq!(one.common(Lsn(20), &two, Lsn(20)), Lsn(8));
     }
 
     #[test]

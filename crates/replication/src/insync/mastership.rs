@@ -145,8 +145,8 @@ impl Member {
         mastership.beat_at = now;
         if self.history.last_epoch() < epoch {
             let is_lossy = self.known.as_ref().is_some_and(|known| known.is_lossy);
-            let beginning = Beginning { epoch, first: self.appended, is_lossy };
-            self.history.begin(beginning, self.id.life.0);
+            let beginning = Beginning { epoch, first: self.appended, is_lossy, by: self.id.life };
+            self.history.begin(beginning);
             self.actions.push(Action::BeginEpoch { beginning, origin: self.history.origin() });
         }
         self.actions.push(Action::Lead { epoch });
@@ -198,7 +198,8 @@ impl Member {
             return self.part(said.link, now);
         }
         peer.is_streaming |= is_first;
-        peer.acknowledged(said.durable.min(end), end, now);
+        // Nobody is late with what is not on this node's own disk, be it full or stalled: it may not even have been sent.
+        peer.acknowledged(said.durable.min(end), self.durable, now);
         if let Some(lease) = said.lease {
             let asked_at = if fault == Some(Fault::LeaseFromAnswer) { now } else { lease.asked_at };
             // Nobody lends more than all have agreed upon, nor before it was asked.
@@ -237,14 +238,24 @@ impl Member {
 
     /// The own log has grown.
     pub(super) fn own_log_grew(&mut self, end: Lsn, now: Moment) {
-        let State::Leading(mastership) = &mut self.state else { return };
+        if !matches!(self.state, State::Leading(_)) {
+            return;
+        }
         // What was told first may be the newer.
         if end <= self.appended {
             return;
         }
         self.appended = end;
-        mastership.peers.values_mut().for_each(|peer| peer.is_owed(now));
         self.feed_all(now);
+    }
+
+    /// This master's own log is durable further than before: so must be that of others, before long.
+    pub(super) fn expect_durable(&mut self, now: Moment) {
+        let durable = self.durable;
+        if let State::Leading(mastership) = &mut self.state {
+            let behind = mastership.peers.values_mut().filter(|peer| peer.durable < durable);
+            behind.for_each(|peer| peer.is_owed(now));
+        }
     }
 
     /// Moves the committed position to what everybody who counts has. With fewer members than writes need it moves, too, so that what

@@ -6,7 +6,7 @@
 
 use super::candidacy::{Candidacy, Reason};
 use super::decisions::{Answer, Decision, Request, Ticket};
-use super::event::{Action, Event, Obstacle};
+use super::event::{Action, Contradiction, Event, Obstacle};
 use super::fault::Fault;
 use super::following::{Following, Incoming};
 use super::history::History;
@@ -165,7 +165,7 @@ impl Member {
             Event::Appended { end } => self.own_log_grew(end, now),
             Event::Found { end } => self.own_log_was_longer(end),
             Event::RecordsGone => self.records_are_gone(now),
-            Event::Durable { end } => self.log_is_durable(end),
+            Event::Durable { end } => self.log_is_durable(end, now),
             Event::Cut => self.log_was_cut(now),
             Event::CutImpossible => self.log_was_not_cut(now),
             Event::Persisted { epoch } => self.epoch_is_durable(epoch, now),
@@ -384,19 +384,19 @@ impl Member {
         }
     }
 
-    /// Keeps the data and takes part no more: what this node knows to be committed is not in the master's log.
-    pub(super) fn halt(&mut self, cut: Lsn, now: Moment) {
-        if let State::Following(following) = &self.state
-            && let Some(link) = following.link()
-        {
-            self.part(link, now);
-        }
-        self.state = State::Halted;
-        self.actions.push(Action::Halt { cut, committed: self.committed });
+    /// Keeps the data and takes part no more.
+    pub(super) fn halt(&mut self, why: Contradiction, now: Moment) {
+        self.stop_taking_part(now);
+        self.actions.push(Action::Halt { why });
     }
 
     /// Takes part no more: to the others it is as if this node had ended. What it has proposed may still be carried out, as if it had ended then.
     fn leave(&mut self, now: Moment) {
+        self.stop_taking_part(now);
+        self.actions.push(Action::Leave);
+    }
+
+    fn stop_taking_part(&mut self, now: Moment) {
         match &self.state {
             State::Leading(_) => self.step_down(None, now),
             State::Following(following) => {
@@ -408,7 +408,6 @@ impl Member {
         }
         (self.candidacy, self.asking) = (None, None);
         self.state = State::Halted;
-        self.actions.push(Action::Leave);
     }
 
     /// Ends a link.
@@ -425,12 +424,13 @@ impl Member {
         }
     }
 
-    fn log_is_durable(&mut self, end: Lsn) {
+    fn log_is_durable(&mut self, end: Lsn, now: Moment) {
         // What is told while a cut is under way may be about the part that goes.
         if self.before_cut.is_some() {
             return;
         }
         self.durable = self.durable.max(end.min(self.appended));
+        self.expect_durable(now);
         self.acknowledge();
         self.commit();
     }
@@ -546,6 +546,9 @@ impl Member {
     pub(super) fn learn(&mut self, decision: Decision, now: Moment) {
         if self.known.as_ref().is_some_and(|known| known.version > decision.version) {
             return;
+        }
+        if decision.master != self.id && self.history.is_own(decision.epoch, self.id.life) {
+            return self.halt(Contradiction::Forgotten { decision }, now);
         }
         self.known = Some(decision.clone());
         self.see(decision.epoch, now);

@@ -37,7 +37,7 @@ mod text;
 use fault::Fault;
 
 pub use decisions::{Answer, Decision, Decisions, Register, Request, Ticket, Version};
-pub use event::{Action, Event, Loss, Obstacle};
+pub use event::{Action, Contradiction, Event, Loss, Obstacle};
 pub use history::{Beginning, History};
 pub use identity::{Epoch, Life, LinkId, MemberId, Moment, NodeId};
 pub use lease::stretched;

@@ -4,7 +4,7 @@
 //! exactly that is nothing.
 //!
 //! ```text
-//! history   origin beginnings (epoch first lossy)...
+//! history   origin beginnings (epoch first lossy[/life])...
 //! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
 //!           | ack epoch received durable (- | asked length) | yield epoch | refusal epoch
 //! decision  decision version epoch lossy master members member...     a member is node/life
@@ -82,7 +82,8 @@ impl<'t> Words<'t> {
         let (origin, count) = (self.number()?, self.count()?);
         let mut beginnings: Vec<Beginning> = Vec::new();
         for _ in 0..count {
-            let beginning = Beginning { epoch: self.epoch()?, first: self.place()?, is_lossy: self.flag()? };
+            let (epoch, first, (is_lossy, by)) = (self.epoch()?, self.place()?, self.reign()?);
+            let beginning = Beginning { epoch, first, is_lossy, by };
             let ascends = beginnings
                 .last()
                 .is_none_or(|last| last.epoch < beginning.epoch && last.first < beginning.first);
@@ -92,6 +93,20 @@ impl<'t> Words<'t> {
             beginnings.push(beginning);
         }
         Some(History::new(origin, beginnings))
+    }
+
+    /// Whether an epoch is lossy, and whose it is, which is left out where it is not known.
+    fn reign(&mut self) -> Option<(bool, Life)> {
+        let word = self.word()?;
+        let (lossy, life) = word.split_once('/').unwrap_or((word, "0"));
+        let is_lossy = match lossy {
+            "0" => false,
+            "1" => true,
+            _ => return None,
+        };
+        let is_number = life.bytes().all(|byte| byte.is_ascii_digit());
+        let life = life.parse().ok().filter(|life| is_number && (*life != 0) == word.contains('/'))?;
+        Some((is_lossy, Life(life)))
     }
 
     fn member(&mut self) -> Option<MemberId> {
@@ -116,8 +131,11 @@ fn sealed(body: String) -> String {
 
 fn history_text(history: &History) -> String {
     let mut text = format!("{} {}", history.origin(), history.beginnings().len());
-    for Beginning { epoch, first, is_lossy } in history.beginnings() {
+    for Beginning { epoch, first, is_lossy, by } in history.beginnings() {
         let _ = write!(text, " {} {} {}", epoch.0, first.0, u8::from(*is_lossy));
+        if by.0 != 0 {
+            let _ = write!(text, "/{}", by.0);
+        }
     }
     text
 }
@@ -259,8 +277,8 @@ mod tests {
 
     fn history() -> History {
         let beginning =
-            |epoch, first, is_lossy| Beginning { epoch: Epoch(epoch), first: Lsn(first), is_lossy };
-        History::new(77, vec![beginning(1, 0, false), beginning(3, 900, true)])
+            |epoch, first, is_lossy, by| Beginning { epoch: Epoch(epoch), first: Lsn(first), is_lossy, by };
+        History::new(77, vec![beginning(1, 0, false, Life(0)), beginning(3, 900, true, Life(u64::MAX))])
     }
 
     fn messages() -> Vec<Message> {

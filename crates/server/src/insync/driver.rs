@@ -16,7 +16,7 @@ use crate::shard::{Letter, Shard, Watched};
 use ::log::Lsn;
 use leaving::Leaving;
 use replication::insync::{
-    Action, Answer, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
+    Action, Answer, Contradiction, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message,
     Moment, Obstacle, Request, Restored, Role, Ticket, Version, Writes,
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -495,7 +495,7 @@ impl Driver {
             return;
         }
         let from = self.member.appended().0;
-        let id = stream_name(coming.origin(), self.member.epoch());
+        let id = stream_name(&coming);
         self.places.clear();
         if !takes_copy {
             self.note_place(from);
@@ -565,7 +565,7 @@ impl Driver {
             Action::Send { link, message } => self.shard.links.say(&self.server.net.clients, link, &message),
             // It is in the log already (see `catch_up_with_source`).
             Action::Append { .. } => {}
-            Action::BeginEpoch { beginning, origin } => self.begin_epoch(beginning, origin),
+            Action::BeginEpoch { .. } => self.begin_epoch(),
             Action::Cut { end } => self.cut(end),
             Action::Persist { epoch } => {
                 let history = if self.data == Holding::Whole {
@@ -593,7 +593,7 @@ impl Driver {
                 log!(Notice, "This node does not become master: {obstacle}");
                 self.obstacle = Some(obstacle);
             }
-            Action::Halt { cut, committed } => self.halt(cut, committed),
+            Action::Halt { why } => self.halt(&why),
         }
     }
 
@@ -607,9 +607,9 @@ impl Driver {
         }
     }
 
-    fn begin_epoch(&mut self, beginning: Beginning, origin: u64) {
+    fn begin_epoch(&mut self) {
         let history = self.member.history().clone();
-        let id = stream_name(origin, beginning.epoch);
+        let id = stream_name(&history);
         let end = loop {
             let begun = match self.keep(history.clone()) {
                 true => reign::begin_stream(&self.server, id),
@@ -717,14 +717,22 @@ impl Driver {
         self.keep_surely(&History::default());
     }
 
-    fn halt(&mut self, cut: Lsn, committed: Lsn) {
+    fn halt(&mut self, why: &Contradiction) {
+        let name = &self.shard.settings.name;
+        let why = match why {
+            Contradiction::Lacking { cut, committed } => format!(
+                "The master of shard '{name}' lacks what was acknowledged: the logs part at offset {}, and everything up to {} is committed here",
+                cut.0, committed.0
+            ),
+            Contradiction::Forgotten { decision } => format!(
+                "The store of decisions says by decision {} that {} is master of shard '{name}' in epoch {}, which this node has begun itself: the store was \
+                 restored from a backup, or the shard was begun anew, and what this node has acknowledged since may be nowhere else",
+                decision.version.0, decision.master, decision.epoch.0
+            ),
+        };
         log!(
             Warning,
-            "The master of shard '{}' lacks what was acknowledged: the logs part at offset {}, and everything up to {} is committed here. This node keeps \
-             its data, serves nothing and follows nobody, so that somebody can look",
-            self.shard.settings.name,
-            cut.0,
-            committed.0
+            "{why}. This node keeps its data, serves nothing and follows nobody, so that somebody can look"
         );
         self.take_no_part();
     }

@@ -22,15 +22,17 @@ use crate::following::Wanted;
 use crate::server::Server;
 use crate::shard::{Address, Settings, Shard};
 use ::log::{ReplicationId, SyncPolicy};
-use replication::insync::{Epoch, MemberId, NodeId};
+use replication::insync::{History, MemberId, NodeId};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::Prng;
 
-/// The name that the stream has in an epoch: its digits are the shard's origin and the epoch.
-fn stream_name(origin: u64, epoch: Epoch) -> ReplicationId {
-    let digits = format!("{origin:016x}{:016x}{:08x}", epoch.0, 0x7a51);
+/// The name that the stream has in the last epoch of a log: its digits are the shard's origin, the epoch, and something of whose it is.
+fn stream_name(history: &History) -> ReplicationId {
+    let by = history.beginnings().last().map_or(0, |last| last.by.0);
+    let whose = 0x7a51 ^ (by >> 32) as u32 ^ by as u32;
+    let digits = format!("{:016x}{:016x}{whose:08x}", history.origin(), history.last_epoch().0);
     digits.parse().unwrap_or(ReplicationId::NONE)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A model, not the crate `log`: a position is a number of records, a sync takes what was appended when it began, and a cut is one step.
 
-use super::super::{Beginning, Epoch, History};
+use super::super::{Beginning, Epoch, History, Life};
 use log::Lsn;
 use std::collections::BTreeMap;
 use sys::Prng;
@@ -11,7 +11,7 @@ use sys::Prng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// An epoch begins.
-    Begin { epoch: Epoch, origin: u64, is_lossy: bool },
+    Begin { epoch: Epoch, origin: u64, is_lossy: bool, by: Life },
     /// A register has another value, which no other write ever gave to any register.
     Write { register: u64, value: u64 },
 }
@@ -100,9 +100,9 @@ impl Disk {
         let mut origin = 0;
         let mut beginnings = Vec::new();
         for (at, record) in self.log.iter().enumerate() {
-            if let Record::Begin { epoch, origin: first, is_lossy } = *record {
+            if let Record::Begin { epoch, origin: first, is_lossy, by } = *record {
                 origin = first;
-                beginnings.push(Beginning { epoch, first: Lsn(at as u64), is_lossy });
+                beginnings.push(Beginning { epoch, first: Lsn(at as u64), is_lossy, by });
             }
         }
         History::new(origin, beginnings)

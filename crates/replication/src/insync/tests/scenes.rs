@@ -1,8 +1,8 @@
 //! Single courses of events, told step by step: on a quiet shard, and on one member alone.
 
 use super::super::{
-    Action, Answer, Decision, Epoch, Event, Fault, History, Lease, Life, LinkId, Loss, Member, MemberId,
-    Message, Moment, NodeId, Obstacle, Options, Request, Restored, Role, Ticket, Version, Writes,
+    Action, Answer, Contradiction, Decision, Epoch, Event, Fault, History, Lease, Life, LinkId, Loss, Member,
+    MemberId, Message, Moment, NodeId, Obstacle, Options, Request, Restored, Role, Ticket, Version, Writes,
 };
 use super::disk::Record;
 use super::linear;
@@ -205,7 +205,7 @@ const fn id(node: u32) -> MemberId {
 /// A master of epoch 1 at node 0 that held 10 records when it was promoted, with node 1 as another member who is not heard of.
 fn lone_master(fault: Option<Fault>) -> Member {
     let options = Options { lease_max: Options::default().lease, ..Options::default() };
-    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false };
+    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false, by: Life(1) };
     let history = History::new(1, vec![beginning]);
     let restored = Restored { epoch: Epoch(1), history, end: Lsn(10) };
     let mut member = Member::new(id(0), options, restored, Moment(0));
@@ -245,7 +245,7 @@ fn says(member: &mut Member, node: u32, link: u64, message: Message, now: u64) -
 }
 
 fn hello(end: u64) -> Message {
-    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false };
+    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false, by: Life(1) };
     Message::Hello { epoch: Epoch(1), history: History::new(1, vec![beginning]), end: Lsn(end) }
 }
 
@@ -343,4 +343,42 @@ fn who_is_told_to_lead_and_cannot_says_why() {
     member.step(Event::Removed, Moment(60 * SECOND));
     let actions = member.step(Event::Promote { loss: Loss::Refused }, Moment(60 * SECOND));
     assert_eq!(actions, [Action::StandDown { obstacle: Obstacle::Halted }]);
+}
+
+#[test]
+fn a_master_whose_own_disk_takes_nothing_keeps_its_members() {
+    let mut member = lone_master(None);
+    says(&mut member, 1, 7, hello(8), SECOND);
+    says(&mut member, 1, 7, acknowledgement(2, 8), SECOND);
+    says(&mut member, 1, 7, acknowledgement(2, 11), SECOND);
+    member.step(Event::Appended { end: Lsn(20) }, Moment(SECOND));
+    let mut now = SECOND;
+    let mut beat = |member: &mut Member, durable| {
+        now += 50_000;
+        says(member, 1, 7, acknowledgement(2, durable), now);
+        let actions = member.step(Event::Tick, Moment(now));
+        actions.iter().any(|action| matches!(action, Action::Ask { .. }))
+    };
+    assert!((0..100).all(|_| !beat(&mut member, 11)), "it has all that can have been sent");
+    // What is durable here is to be so there, and soon.
+    member.step(Event::Durable { end: Lsn(20) }, Moment(6 * SECOND));
+    assert!((0..9).all(|_| !beat(&mut member, 11)));
+    assert!((0..9).any(|_| beat(&mut member, 11)));
+}
+
+#[test]
+fn a_node_that_began_an_epoch_of_which_the_store_names_another_master_takes_no_part() {
+    let restored = Restored { epoch: Epoch(2), history: lone_master(None).history().clone(), end: Lsn(30) };
+    for (life, halts) in [(1, true), (2, false)] {
+        let id = MemberId { life: Life(life), ..id(0) };
+        let mut member = Member::new(id, Options::default(), restored.clone(), Moment(0));
+        let ticket = asked(&member.step(Event::Tick, Moment(SECOND))).0;
+        let members = [id, self::id(1)].into();
+        let decision =
+            Decision { version: Version(4), epoch: Epoch(2), master: self::id(1), members, is_lossy: false };
+        let answer = Answer::Current(Some(decision.clone()));
+        let actions = member.step(Event::Answered { ticket, answer }, Moment(SECOND));
+        let why = Contradiction::Forgotten { decision };
+        assert_eq!(actions.contains(&Action::Halt { why }), halts, "{actions:?}");
+    }
 }

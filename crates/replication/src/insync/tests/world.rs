@@ -222,6 +222,7 @@ impl World {
                     epoch: beginning.epoch,
                     origin,
                     is_lossy: beginning.is_lossy,
+                    by: beginning.by,
                 });
                 self.appended(node);
             }
@@ -250,9 +251,9 @@ impl World {
             }
             // To the others it is one that has ended; the test has told it so.
             Action::Leave | Action::StandDown { .. } => {}
-            Action::Halt { cut, committed } => {
+            Action::Halt { why } => {
                 self.nodes[node].halted = true;
-                self.stage.fail(format!("{node} halts: the logs part at {cut}, {committed} is committed"));
+                self.stage.fail(format!("{node} halts: {why:?}"));
             }
         }
     }
