@@ -445,13 +445,6 @@ fn what_one_record_does_to_a_slot_and_to_all_is_replayed_in_order() {
     assert_eq!(ask(&["MGET", "kept", "swapped", "gone"]), "[20 1 Null]");
 }
 
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-}
-
 #[test]
 fn a_server_goes_on_where_a_redis_stopped() {
     let mut source = redis(&[]);
@@ -467,7 +460,7 @@ fn a_server_goes_on_where_a_redis_stopped() {
     for name in std::fs::read_dir(server.dir()).unwrap() {
         std::fs::remove_file(name.unwrap().path()).unwrap();
     }
-    copy_dir(&append_only_dir(&source), &append_only_dir(&server));
+    crate::starts::copy_all(&append_only_dir(&source), &append_only_dir(&server));
     server.restart().unwrap();
     assert!(server.output().contains("Loaded the append-only files of "), "{}", server.output());
     call_well(&mut server.connect().unwrap(), &["DEL", "behind"]);

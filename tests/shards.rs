@@ -6,6 +6,7 @@
 mod rounds;
 mod shard;
 
+use crate::starts::copy_all;
 use crate::{info, tarn};
 use ::log::Lsn;
 use replication::insync::{Epoch, History, Kept, Message, Obstacle};
@@ -244,6 +245,79 @@ fn a_former_master_takes_back_what_only_it_has() {
     });
     assert_eq!(info(&mut client, "sync_rewinds"), 1);
     assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 0);
+}
+
+#[test]
+fn who_began_an_epoch_that_the_store_has_forgotten_takes_no_part_in_another_of_its_number() {
+    let mut shard = Shard::begin(&["durable", "durable"], 0, &["--shard-failover", "0"]);
+    assert_eq!(shard.wait_until_whole(), 0);
+    let backup = shard.nodes[0].server.dir().join("backup of the store");
+    shard.with_stopped_store(|dir| copy_all(dir, &backup));
+    shard.wait_until_whole();
+    shard.nodes[1].kill();
+    // It needs an epoch of its own, and acknowledges alone.
+    shard.nodes[0].kill();
+    shard.nodes[0].restart();
+    let set = |node: &shard::Node, key: &str| {
+        wait_until("it takes writes", || {
+            node.connect()
+                .and_then(|mut client| client.call(&["SET", key, "v"]))
+                .is_ok_and(|reply| reply == ok())
+        });
+    };
+    set(&shard.nodes[0], "forgotten");
+    shard.nodes[0].kill();
+    shard.with_stopped_store(|dir| {
+        std::fs::remove_dir_all(dir).unwrap();
+        copy_all(&backup, dir);
+    });
+    shard.nodes[1].restart();
+    wait_until("the other is promoted", || {
+        shard.nodes[1].connect().unwrap().call(&["INSYNC", "PROMOTE"]).is_ok_and(
+            |reply| matches!(&reply, Value::Simple(text) if text.starts_with(b"OK Already master")),
+        )
+    });
+    set(&shard.nodes[1], "of another epoch of this number");
+    shard.nodes[0].restart();
+    wait_until("it takes no part", || shard.nodes[0].standing().is_some_and(|own| own["role"] == "halted"));
+    let lines = shard.nodes[0].server.last_lines();
+    assert!(lines.contains("which this node has begun itself"), "{lines}");
+}
+
+#[test]
+fn a_master_whose_disk_hangs_keeps_its_member_and_is_replaced_by_command() {
+    let mut shard =
+        Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "0", "--enable-debug-command", "yes"]);
+    let master = shard.wait_until_whole();
+    let mut client = shard.nodes[master].connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", "k", "acknowledged"]), ok());
+    assert_eq!(call(&mut client, &["DEBUG", "DISK-HANG", "1"]), ok());
+    client.send_request(&["SET", "k", "never"]).unwrap();
+    // For longer than a member may be silent; nothing is to happen meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let next = &shard.nodes[1 - master];
+    assert_eq!(call(&mut next.connect().unwrap(), &["INSYNC", "PROMOTE"]), ok());
+    wait_until("it is master", || next.standing().is_some_and(|own| own["role"] == "master"));
+    wait_until("it shows what was acknowledged", || {
+        let reply = next.connect().and_then(|mut client| client.call(&["GET", "k"]));
+        reply.is_ok_and(|reply| reply == text("acknowledged"))
+    });
+    shard.nodes[master].kill();
+    shard.nodes[master].restart();
+    assert_eq!(shard.wait_until_whole(), 1 - master);
+}
+
+#[test]
+fn a_master_that_is_ended_hands_over() {
+    let mut shard = Shard::begin(&["durable", "memory"], 1, &["--shard-failover", "0"]);
+    let master = shard.wait_until_whole();
+    shard.nodes[master].connect().unwrap().send_request(&["SHUTDOWN"]).unwrap();
+    wait_until("another is master", || {
+        shard.nodes[1 - master].standing().is_some_and(|own| own["role"] == "master")
+    });
+    shard.nodes[master].kill();
+    shard.nodes[master].restart();
+    assert_eq!(shard.wait_until_whole(), 1 - master);
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn fresh(owner: &Server, name: &str) -> PathBuf {
     dir
 }
 
-fn copy_all(from: &Path, to: &Path) {
+/// Copies a directory with all that is in it.
+pub fn copy_all(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
         let to = to.join(entry.file_name());

@@ -4,6 +4,7 @@ use crate::tarn;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::relay::Relay;
@@ -32,7 +33,7 @@ pub struct Node {
 pub struct Shard {
     /// Its nodes, the first of which has number 1.
     pub nodes: Vec<Node>,
-    _store: Server,
+    store: Server,
 }
 
 /// What a node tells of itself.
@@ -66,7 +67,7 @@ impl Shard {
             relay.aim(server.address());
             nodes.push(Node { server, relay, store: to_store, is_down: false });
         }
-        let shard = Shard { nodes, _store: store };
+        let shard = Shard { nodes, store };
         let mut first = shard.nodes[0].connect().expect("it is up");
         wait_until("the first node has loaded", || {
             first.call(&["INSYNC", "BEGIN"]).is_ok_and(|reply| reply == Value::Simple(b"OK".to_vec()))
@@ -111,6 +112,15 @@ impl Shard {
             answer.is_some()
         });
         answer.expect("it was waited for")
+    }
+
+    /// Ends the store of decisions, does something with its directory, and starts it again.
+    pub fn with_stopped_store(&mut self, work: impl FnOnce(&Path)) {
+        self.store.kill();
+        work(self.store.dir());
+        self.store.restart().expect("the store starts again");
+        self.store.connect_loaded().expect("the store loads");
+        self.nodes.iter().for_each(|node| node.store.aim(self.store.address()));
     }
 
     /// Takes back all that was done to nodes and relays.

@@ -232,6 +232,7 @@ impl Member {
         }
         following.heard_at = now;
         following.asked = Some((records.asked_at, now));
+        let was_added = records.is_member && !following.is_member;
         following.is_member = records.is_member;
         if records.end > records.start {
             self.appended = records.end;
@@ -244,6 +245,10 @@ impl Member {
             self.actions.push(Action::Commit { end: committed });
         }
         self.acknowledge();
+        if was_added && self.asking.is_none() {
+            // Who asks this node who the members are is not to be told the decision of before.
+            self.ask(Request::Read, now);
+        }
     }
 
     /// Says what is here, and lends, unless this node wants to be master itself.

@@ -167,15 +167,14 @@ fn pause(server: &Server, number: u64) {
     server.departure.while_underway(number, begin);
 }
 
-/// Whether this is the master of a cluster's shard, and another could be.
+/// Whether this is the master of a shard, and another could be.
 fn can_hand_over(server: &Server) -> bool {
-    server.clustered.is_on() && server.shard.get().is_some_and(|shard| shard.can_hand_over(None))
+    server.shard.get().is_some_and(|shard| shard.can_hand_over(None))
 }
 
 /// The same, or one that follows it could be as soon as it is a member: it came back a moment ago.
 fn may_hand_over(server: &Server) -> bool {
-    let is_followed =
-        || server.clustered.is_on() && is_leader(server) && !server.feeding.replicas().is_empty();
+    let is_followed = || is_leader(server) && !server.feeding.replicas().is_empty();
     can_hand_over(server) || is_followed()
 }
 

@@ -61,6 +61,8 @@ pub struct Driver {
     /// The newest decision that the store was told to have forgotten.
     forgotten: Version,
     is_halted: bool,
+    /// When the store was asked to have the shard begin with this node, while it has not said what becomes of that.
+    begins: Option<Instant>,
     /// Why the newest wish that this node be master has come to nothing.
     obstacle: Option<Obstacle>,
     leaving: Option<Leaving>,
@@ -109,6 +111,7 @@ impl Driver {
             told: Version(0),
             forgotten: Version(0),
             is_halted: false,
+            begins: None,
             obstacle: None,
             leaving: None,
             beats: Beats::default(),
@@ -147,6 +150,7 @@ impl Driver {
         self.leave(now());
         if is_tick_due(now()) {
             self.happen(Event::Tick);
+            self.begin_shard_again(now());
         }
         self.say_records(now());
         self.publish();
@@ -177,7 +181,10 @@ impl Driver {
                 }
             }
             Letter::Happened(Event::Answered { ticket: BEGINNING, answer }) => {
-                log!(Notice, "The beginning of the shard was answered with {answer:?}");
+                // That the store is not reached is told where it is asked.
+                if answer != Answer::Unreached && self.begins.take().is_some() {
+                    log!(Notice, "The beginning of the shard was answered with {answer:?}");
+                }
             }
             Letter::Happened(Event::Promote { .. }) if self.is_torn() => {
                 log!(Warning, "A node with a copy that is not whole does not become master");
@@ -197,7 +204,7 @@ impl Driver {
                 self.happen(Event::RecordsGone);
             }
             Letter::RecordsGone { .. } => {}
-            Letter::Begin => self.begin_shard(),
+            Letter::Begin => self.begin_shard(Instant::now()),
             Letter::HandOver { to, until } if self.member.role() == Role::Master => {
                 self.begin_to_leave(to, until);
             }
@@ -742,8 +749,17 @@ impl Driver {
         reign::halt(&self.server);
     }
 
+    /// Asks the store once more for the first decision if it was asked in vain: it loads, say, or the connection to it broke.
+    fn begin_shard_again(&mut self, now: Instant) {
+        let patience = self.shard.settings.options.answer;
+        if self.begins.is_some_and(|asked_at| now.duration_since(asked_at) > patience) {
+            self.begin_shard(now);
+        }
+    }
+
     /// Asks the store for the first decision: this node alone, and in no epoch.
-    fn begin_shard(&mut self) {
+    fn begin_shard(&mut self, now: Instant) {
+        self.begins = None;
         if self.is_torn() {
             log!(Warning, "The shard is not begun with a copy that is not whole");
             return;
@@ -751,6 +767,7 @@ impl Driver {
         let id = self.member.id();
         let members = BTreeSet::from([id]);
         let first = Decision { version: Version(1), epoch: Epoch(0), master: id, members, is_lossy: false };
+        self.begins = Some(now);
         self.shard.questions.ask(BEGINNING, Request::Propose(first));
     }
 }

@@ -66,6 +66,9 @@ pub fn ignore_checksums(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) ->
 
 /// DEBUG CHANGE-REPL-ID
 pub fn change_replication_id(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.server.shard.is_on() {
+        return Err(Error::text("ERR The stream of a shard's node has the name of its epoch"));
+    }
     context.server.rename_stream();
     reply.ok();
     Ok(())
