@@ -5,7 +5,9 @@
 //! 1. A segment has its name only after its header is durable, and is written to only after its name is.
 //! 2. Segments of the log are removed from the oldest on, without gaps.
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
-//! 4. Before a segment is written to, the name of a file says durably that it was begun, and that file stays until the next
+//! 4. A file gets another segment's header only after the name of the former one is gone from the disk for good: with that name and
+//!    the new header it would be a damaged segment.
+//! 5. Before a segment is written to, the name of a file says durably that it was begun, and that file stays until the next
 //!    segment's is said there: so a start notices that the last one is gone.
 
 use crate::checkpoint::{self, Mark};
@@ -42,6 +44,8 @@ pub(crate) struct Directory {
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
+    /// One of the spares had a segment's name for a moment, and may have it on disk still.
+    is_spare_named: AtomicBool,
     /// The file whose name says which segment is the newest.
     newest: Mutex<Option<PathBuf>>,
     /// Complete ones, from the oldest on.
@@ -116,6 +120,7 @@ impl Directory {
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
+            is_spare_named: AtomicBool::new(false),
             newest: Mutex::new(None),
             _lock: None,
         }
@@ -198,6 +203,7 @@ impl Directory {
     /// # Errors
     /// What went wrong; nothing counts as begun then.
     pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
+        self.forget_names_of_spares()?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
         let stream = self.stream();
@@ -217,7 +223,9 @@ impl Directory {
             // Neither counts, should it stay: recovery passes over a segment that the next one supersedes.
             if failure.is_out_of_descriptors {
                 // Nothing is wrong with it, and each try would fill another.
-                let _ = self.fs.rename(&path, &spare);
+                if self.fs.rename(&path, &spare).is_ok() {
+                    self.is_spare_named.store(true, Ordering::Relaxed);
+                }
                 self.spares.lock().push(spare.clone());
             } else {
                 let _ = self.fs.remove(&spare);
@@ -231,6 +239,16 @@ impl Directory {
             self.first_start.store(start.0, Ordering::Release);
         }
         Ok(current)
+    }
+
+    /// Has the disk forget the names that spares had.
+    fn forget_names_of_spares(&self) -> Result<(), Failure> {
+        if self.is_spare_named.load(Ordering::Relaxed) {
+            let synced = self.fs.sync_dir(&self.path);
+            synced.map_err(|error| Failure::new(Operation::Sync, &self.path, &error))?;
+            self.is_spare_named.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Says durably that this segment was begun.
@@ -351,7 +369,7 @@ impl Directory {
             return Ok(retired);
         }
         self.fs.sync_dir(&self.path)?;
-        // Not before its old name is gone for good: with that name and a new header it would be a damaged segment.
+        // Not before their old names are gone for good.
         let mut spares = self.spares.lock();
         spares.extend(kept.recycled);
         let surplus = spares.len().saturating_sub(kept.most);

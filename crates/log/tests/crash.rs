@@ -217,6 +217,39 @@ fn a_power_cut_at_every_change_of_the_disk_loses_nothing_acknowledged() {
 }
 
 #[test]
+fn a_power_cut_behind_segments_for_which_there_was_no_descriptor_loses_nothing_acknowledged() {
+    let mut cases = 0;
+    for seed in seeds(20) {
+        let disk = Disk::new(seed);
+        let mut work = Work::begin(&disk, seed).unwrap();
+        work.append(SEGMENT_BYTES as usize / 2);
+        work.flush();
+        disk.set_faults(Faults { lacks_descriptors: true, ..Faults::default() });
+        work.append(SEGMENT_BYTES as usize);
+        for _ in 0..1 + seed % 3 {
+            work.clock.advance_ms(10_000);
+            work.flush();
+            assert!(work.log().writable().is_err());
+        }
+        let ledger = work.ledger.clone();
+        assert!(ledger.promised() > Lsn::ZERO);
+        disk.set_faults(Faults::default());
+        disk.film();
+        work.clock.advance_ms(10_000);
+        work.flush();
+        assert_eq!(work.log().durable(), work.log().appended());
+        for (cut, frame) in disk.take_film().iter().enumerate() {
+            for survival_seed in (0..8).map(|turn| seed * 1000 + 10 * cut as u64 + turn) {
+                let found = verify(&frame.power_cut(survival_seed, Survival::Chance), &ledger);
+                assert!(found.is_ok(), "TARN_SEED={seed} cut {cut}: {}", found.unwrap_err());
+                cases += 1;
+            }
+        }
+    }
+    println!("{cases} power cuts");
+}
+
+#[test]
 fn what_a_killed_program_wrote_and_did_not_sync_outlives_a_power_cut_behind_the_next_start() {
     for seed in seeds(20) {
         let disk = Disk::new(seed);
