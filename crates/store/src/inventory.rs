@@ -1,10 +1,10 @@
 //! Which segments there are to write to: beginning, filling, retiring and freeing them, all under one lock.
 //!
 //! The spiller and the cleaner come here for pages, a checkpoint when it begins and ends; nobody who reads does. A file is made
-//! under the lock, so that two threads never make one each for want of one. Invariants:
+//! under the lock, so that two threads never make one each for want of one; those that are freed together are removed without it. Invariants:
 //! 1. A free segment is used again only when nobody holds its file: what a reader sees while it does, is of one use of the file.
 //! 2. A segment is freed only after the end of a checkpoint that began after it was retired, and while nobody [keeps](crate::Kept) it
-//!    who had begun to before that; a number without a file is used again only when nobody holds the file that had it.
+//!    who had begun to before that; a number without a file is used again only when that is removed which it had, and nobody holds it.
 //! 3. What was freed in place of an earlier segment bears another generation from its first page on.
 
 use crate::failure::named;
@@ -174,16 +174,59 @@ impl Inventory {
         })
     }
 
-    /// Removes a segment's file. One that stays means nothing: the next start removes it, or the number's next use.
+    /// Takes what is due out of those that are retired: some are free now, the others are given up.
+    fn take_due(&mut self, shared: &Shared) -> Vec<GivenUp> {
+        let (mut due, mut given_up) = (Vec::new(), Vec::new());
+        for (no, segment) in shared.segments.iter() {
+            let is_retired = segment.state() == State::Retired && !self.is_kept(segment);
+            if !is_retired || segment.retired_at.load(Relaxed) >= self.ended {
+                continue;
+            }
+            let is_of_use = !segment.is_spoiled.load(Acquire) && !segment.is_damaged.load(Acquire);
+            if is_of_use && self.free.len() < shared.options.spare_segments {
+                segment.set_state(State::Free);
+                self.free.push(no);
+            } else {
+                given_up.push(self.give_up(shared, no));
+            }
+            due.push(no);
+        }
+        let is_gone = |manifest| due.binary_search(&shared.geometry.segment_of(manifest)).is_ok();
+        if !due.is_empty() {
+            shared.huge.forget(is_gone);
+        }
+        given_up
+    }
+
+    /// Removes a segment's file.
     fn remove(&mut self, shared: &Shared, no: SegmentNo) {
+        let given_up = self.give_up(shared, no);
+        self.absent.push(given_up.remove(shared));
+    }
+
+    /// Takes a segment out of use whose file is to be removed.
+    fn give_up(&mut self, shared: &Shared, no: SegmentNo) -> GivenUp {
         let segment = shared.segments.grow(no);
         segment.set_state(State::Absent);
-        let file = segment.file.write().take();
-        let held = file.as_ref().map_or(Weak::new(), Arc::downgrade);
-        drop(file);
-        let _ = shared.fs.remove(&no.path(&shared.dir));
         self.unnamed.retain(|other| *other != no);
-        self.absent.push((no, held));
+        GivenUp { no, file: segment.file.write().take() }
+    }
+}
+
+/// A segment that is not used any more. Nobody makes a file of its number before its own is removed.
+#[must_use]
+struct GivenUp {
+    no: SegmentNo,
+    file: Option<Arc<File>>,
+}
+
+impl GivenUp {
+    /// Removes its file. One that stays means nothing: the next start removes it, or the number's next use.
+    fn remove(self, shared: &Shared) -> (SegmentNo, Weak<File>) {
+        let held = self.file.as_ref().map_or(Weak::new(), Arc::downgrade);
+        drop(self.file);
+        let _ = shared.fs.remove(&self.no.path(&shared.dir));
+        (self.no, held)
     }
 }
 
@@ -331,9 +374,7 @@ impl Shared {
 
     /// Frees what was retired before the checkpoint `mark` began, which has ended: now, or when nobody keeps it any more.
     pub(crate) fn free_retired(&self, mark: u64) {
-        let mut inventory = self.inventory.lock();
-        inventory.ended = inventory.ended.max(mark);
-        self.free_due(&mut inventory);
+        self.free_due(|inventory| inventory.ended = inventory.ended.max(mark));
     }
 
     /// From now on nothing that is retired is freed; what was before is. Gives what ends that.
@@ -346,11 +387,11 @@ impl Shared {
 
     /// Ends what [`Shared::keep_retired`] has begun.
     pub(crate) fn let_go_of_retired(&self, before: u64) {
-        let mut inventory = self.inventory.lock();
-        if let Some(index) = inventory.keepers.iter().position(|other| *other == before) {
-            inventory.keepers.swap_remove(index);
-        }
-        self.free_due(&mut inventory);
+        self.free_due(|inventory| {
+            if let Some(index) = inventory.keepers.iter().position(|other| *other == before) {
+                inventory.keepers.swap_remove(index);
+            }
+        });
     }
 
     /// How many segments are retired that somebody keeps, and that nobody does.
@@ -361,21 +402,16 @@ impl Shared {
         (kept.len(), not.len())
     }
 
-    fn free_due(&self, inventory: &mut Inventory) {
-        let mark = inventory.ended;
-        for (no, segment) in self.segments.iter() {
-            let is_retired = segment.state() == State::Retired && !inventory.is_kept(segment);
-            if !is_retired || segment.retired_at.load(Relaxed) >= mark {
-                continue;
-            }
-            let is_of_use = !segment.is_spoiled.load(Acquire) && !segment.is_damaged.load(Acquire);
-            if is_of_use && inventory.free.len() < self.options.spare_segments {
-                segment.set_state(State::Free);
-                inventory.free.push(no);
-            } else {
-                inventory.remove(self, no);
-            }
-            self.huge.forget(|manifest| self.geometry.segment_of(manifest) == no);
+    /// Frees what `change` leaves for that. There may be thousands of files: they are removed with the inventory not locked.
+    fn free_due(&self, change: impl FnOnce(&mut Inventory)) {
+        let given_up = {
+            let inventory = &mut *self.inventory.lock();
+            change(inventory);
+            inventory.take_due(self)
+        };
+        for one in given_up {
+            let absent = one.remove(self);
+            self.inventory.lock().absent.push(absent);
         }
     }
 }

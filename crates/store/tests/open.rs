@@ -4,8 +4,9 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use store::{
     Compression, Damage, Found, Image, Options, Page, PageNo, ReadError, Record, Refusal, Room, Store, Wrong,
 };
@@ -283,6 +284,35 @@ fn more_free_files_than_spare_ones_are_removed() {
     for _ in 0..4 {
         fill_segment(&store).iter().for_each(|page| assert!(store.is_written(*page)));
     }
+}
+
+#[test]
+fn nobody_waits_for_the_removal_of_what_is_freed_together() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &Options { spare_segments: 1, ..options() }).unwrap();
+    let victims: Vec<_> = (0..5).map(|_| store.segment_of(fill_segment(&store)[0])).collect();
+    write(&store, b"key", b"");
+    let keeper = store.keep();
+    victims.iter().for_each(|victim| store.retire(*victim));
+    checkpoint(&store);
+    assert_eq!(store.stats().segments_retired, 5);
+    disk.hang(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(keeper));
+        disk.wait_until_hanging();
+        let (tell, told) = mpsc::channel();
+        let asking = &store;
+        scope.spawn(move || tell.send(asking.stats()));
+        let stats = told.recv_timeout(Duration::from_secs(60));
+        disk.hang(false);
+        let stats = stats.expect("nobody who asks waits for the disk");
+        assert_eq!((stats.segments_retired, stats.segments_free), (0, 1));
+    });
+    let files = |disk: &Disk| disk.names(dir()).iter().filter(|path| path.extension().is_some()).count();
+    assert_eq!(files(&disk), 2);
+    // The numbers are there again.
+    (0..5).for_each(|_| drop(fill_segment(&store)));
+    assert_eq!(files(&disk), 6);
 }
 
 #[test]
