@@ -1,6 +1,6 @@
 //! A session that runs nothing for now, since it is paused or waits for a key: until when, and what is read of its client meanwhile.
 
-use super::{Connection, End, READ_BYTES_AHEAD, READ_BYTES_MIN};
+use super::{Connection, End, READ_BYTES_AHEAD, READ_BYTES_MIN, READS_IN_A_ROW, wake_after_others};
 use crate::client::Traits;
 use crate::desk::{Buffers, Desk};
 use crate::service::{Closing, Service, Session};
@@ -35,8 +35,15 @@ impl<S: Service> Connection<S> {
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
         let waits = self.session.waits().is_some();
+        let mut reads = 0;
         // No stranger's limit is above it.
         while !self.is_half_closed && (waits || self.input.len() < HELD_BYTES_MAX) {
+            if reads == READS_IN_A_ROW {
+                // What has come counts before more does.
+                wake_after_others(context);
+                return Ok(Poll::Pending);
+            }
+            reads += 1;
             // What is there already moves once for each quarter of it.
             let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD.max(self.input.len() / 4));
             let read = self.stream.poll_read_to_end_of(context, &mut self.input, room, &mut buffers.sealed);

@@ -141,6 +141,20 @@ fn what_a_session_keeps_counts_for_maxmemory_clients() {
 }
 
 #[test]
+fn what_is_read_of_a_client_that_waits_counts_before_there_is_much_more() {
+    let server = TestServer::start("maxmemory-clients 128kb");
+    let mut greedy = server.connect();
+    // The socket is full by the time that it waits.
+    let waits = [request(&[b"EVAL", b"for i = 1, 1000000 do end", b"0"]), request(&[b"BLPOP", b"k", b"0"])];
+    send_all(&mut greedy, &[waits.concat(), vec![b'\n'; 64 * MIB]].concat());
+    server.wait_until("it is closed", || server.server.net.placement.connections() == 0);
+    assert_eq!(server.server.net.clients.evicted.get(), 1);
+    // It is looked at behind a few reads, of which each has room for as much as is there already.
+    let read = server.server.counts.input_bytes.get();
+    assert!(read < 3 * MIB as u64, "{read} bytes");
+}
+
+#[test]
 fn what_a_session_keeps_counts_for_the_query_buffer_limit() {
     for (before, way) in WAYS {
         let server = TestServer::start("client-query-buffer-limit 1mb");
