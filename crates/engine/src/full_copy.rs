@@ -17,10 +17,12 @@
 //! 2. Memory for a copy is a piece, what the slot with most short values has of them, what is written to long values while they are
 //!    copied ([`crate::frozen`]), what is copied out of turn beside a long value ([`ASIDE_BYTES_MAX`]), eight bytes for each slot of the databases that are in use, and what words may
 //!    take ([`words_bytes`], which is looked at after each slot).
-//! 3. The store keeps for copies as much as it holds at most, or [`KEPT_BYTES_ALWAYS`].
+//! 3. The store keeps for copies as much as it holds at most, or a gigabyte, and no more than the disk has room for ([`Lookout`]).
 
+mod lookout;
 mod one_moment;
 
+pub use lookout::Lookout;
 pub use one_moment::OneMoment;
 
 use crate::Engine;
@@ -54,10 +56,6 @@ const STORE_REST_FACTOR: u32 = 1;
 /// Bytes that words of what is on disk take: the more, the more there is on each page that is read.
 const WORDS_BYTES_MIN: u64 = 4 << 20;
 const WORDS_BYTES_MAX: u64 = 48 << 20;
-
-/// How often it looks how much the store keeps for copies, and what that may be in any case.
-const LOOK_AT_KEPT_EVERY: Duration = Duration::from_secs(1);
-const KEPT_BYTES_ALWAYS: u64 = 1 << 30;
 
 /// Their share of `maxmemory`.
 const WORDS_SHARE: u64 = 32;
@@ -173,7 +171,7 @@ pub fn write(
         copying: Duration::ZERO,
         leisure: Leisure::new(),
         began,
-        looked_at: began,
+        lookout: Lookout::new(engine),
         keys: 0,
         one_moment,
         long: VecDeque::new(),
@@ -239,7 +237,7 @@ struct Copy<'c> {
     copying: Duration,
     leisure: Leisure,
     began: Instant,
-    looked_at: Instant,
+    lookout: Lookout<'c>,
     keys: u64,
     /// What keeps it of one moment, if it is.
     one_moment: Option<&'c OneMoment>,
@@ -361,6 +359,7 @@ impl<'c> Copy<'c> {
         loop {
             let (began, now, mut handed_on) = (Instant::now(), engine.clock.now(), Duration::ZERO);
             let (out, hand_on, mut shown) = (&mut self.out, &mut self.hand_on, Shown::default());
+            let lookout = &self.lookout;
             let failed = Cell::new(None);
             let visit = |object: Object<'_>| {
                 let before = failed.take();
@@ -372,7 +371,8 @@ impl<'c> Copy<'c> {
                 snapshot::add(engine, &mut out.writer, object, now, UnixMs(0));
                 if out.writer.pending_bytes() >= PIECE_BYTES {
                     let began = Instant::now();
-                    failed.set(hand_on(out.writer.take()).err());
+                    let handed = hand_on(out.writer.take()).and_then(|()| lookout.fail_if_much_is_kept());
+                    failed.set(handed.err());
                     handed_on += began.elapsed();
                 }
             };
@@ -457,6 +457,7 @@ impl<'c> Copy<'c> {
             let written = frozen.write(&mut writer, PIECE_BYTES, &mut |piece| {
                 (self.hand_on)(piece)?;
                 fail_if_ending(self.engine)?;
+                self.lookout.fail_if_much_is_kept()?;
                 self.give_way(Instant::now())
             });
             self.is_aside = false;
@@ -476,6 +477,7 @@ impl<'c> Copy<'c> {
             self.give_way(until)?;
             thread::sleep(until.saturating_duration_since(Instant::now()));
             fail_if_ending(self.engine)?;
+            self.lookout.fail_if_much_is_kept()?;
         }
         Ok(())
     }
@@ -483,7 +485,7 @@ impl<'c> Copy<'c> {
     /// Hands on what is enough for a piece, and rests when it is time to.
     fn pause(&mut self, factor: Option<u32>) -> io::Result<()> {
         self.linger()?;
-        self.fail_if_much_is_kept()?;
+        self.lookout.fail_if_much_is_kept()?;
         self.hand_on_if_due()?;
         match self.copying >= STEP {
             true => self.rest(factor),
@@ -494,21 +496,6 @@ impl<'c> Copy<'c> {
     fn hand_on_if_due(&mut self) -> io::Result<()> {
         match self.out.writer.pending_bytes() >= PIECE_BYTES {
             true => (self.hand_on)(self.out.writer.take()),
-            false => Ok(()),
-        }
-    }
-
-    /// Ends a copy for which the store would have to keep more than it holds: it is read more slowly than clients write.
-    fn fail_if_much_is_kept(&mut self) -> io::Result<()> {
-        let Some(store) = self.engine.residency.store() else { return Ok(()) };
-        if self.looked_at.elapsed() < LOOK_AT_KEPT_EVERY {
-            return Ok(());
-        }
-        self.looked_at = Instant::now();
-        match store.kept_bytes() > store.stats().bytes_live.max(KEPT_BYTES_ALWAYS) {
-            true => Err(io::Error::other(
-                "it is read so slowly that the store would have to keep more for it than it holds",
-            )),
             false => Ok(()),
         }
     }

@@ -33,6 +33,11 @@ impl Store {
         self.shared.kept_and_not().0 as u64 * self.shared.geometry.segment_bytes()
     }
 
+    /// Bytes that are left on the disk; as many as can be if it does not say.
+    pub fn bytes_left(&self) -> u64 {
+        self.shared.fs.bytes_left(&self.shared.dir).unwrap_or(u64::MAX)
+    }
+
     /// Shows pages, whose numbers ascend, or why one cannot be read.
     pub fn read_in_order(
         &self,

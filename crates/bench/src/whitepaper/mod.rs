@@ -39,6 +39,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use sys::file::Fs;
 
 /// Runs the command with its arguments.
 pub fn main(arguments: &[String]) -> ExitCode {
@@ -173,7 +174,7 @@ fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option
 
 /// Refuses a run whose disk has no room for the files of a chapter's servers. Where that cannot be found out, the run will tell.
 fn must_have_room(options: &Options, scale: &Scale, place: &Place) -> Result<(), Failure> {
-    let Ok(free) = reads::free_bytes(&place.folder) else { return Ok(()) };
+    let Ok(free) = Fs::Real.bytes_left(&place.folder) else { return Ok(()) };
     let needs = options.chapters.iter().map(|chapter| (chapter.name, scale.disk_bytes(chapter.edition)));
     match needs.max_by_key(|(_, needed)| *needed) {
         Some((chapter, needed)) if needed > free => Err(no_room(chapter, needed, free, &place.folder)),

@@ -4,7 +4,6 @@
 //! door (`sys::file::reads`) on one thread, over a file of the size of the data that is removed afterwards.
 
 use crate::report::RandomRead;
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -90,18 +89,10 @@ fn written(folder: &Path, pieces: u64) -> io::Result<tempfile::TempPath> {
     Ok(file.into_temp_path())
 }
 
-/// Bytes that are free on the disk of a folder, for who is not root.
-///
-/// # Errors
-/// Those of the system.
-pub fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let of = rustix::fs::statvfs(&fs::canonicalize(folder)?)?;
-    Ok(of.f_bavail.saturating_mul(of.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn random_reads_take_time_and_leave_no_file() {
@@ -112,11 +103,5 @@ mod tests {
         assert!(read.p50_us <= read.p99_us && read.average_us > 0.0, "{read:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(random_reads(Path::new("/proc/none"), 0).is_err());
-    }
-
-    #[test]
-    fn a_disk_has_free_bytes_and_a_missing_folder_none() {
-        assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
-        assert!(free_bytes(Path::new("/proc/none")).is_err());
     }
 }

@@ -15,7 +15,7 @@ use crate::replicas::copies::{Copy, Spool};
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
 use ::log::ReplicationId;
-use engine::full_copy::{self, Beginning, Facts, Stamps};
+use engine::full_copy::{self, Beginning, Facts, Lookout, Stamps};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::thread;
@@ -76,10 +76,10 @@ impl Sending<'_> {
         let mark = ReplicationId::new().to_string();
         replica.take_blanks(false);
         replica.send(format!("$EOF:{mark}\r\n").into_bytes(), patience)?;
-        let wanted = wanted(server, replica);
+        let (wanted, lookout) = (wanted(server, replica), Lookout::new(engine));
         let stamps = full_copy::write(engine, &beginning, wanted, &facts, &mut |piece| {
             behind::wait_until_sendable(server, end(server))?;
-            replica.send(piece, patience)
+            replica.send_while(piece, patience, &|| lookout.fail_if_much_is_kept())
         })?;
         replica.send(mark.into_bytes(), patience)?;
         let until = end(server);

@@ -6,7 +6,7 @@
 use super::elder::Elder;
 use super::foreign::Foreign;
 use net::client::Client;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -297,31 +297,45 @@ impl Replica {
     /// # Errors
     /// If it is gone, or to be, or has taken less than a piece for so long.
     pub fn send(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
-        self.send_pieces(bytes, patience, false)
+        self.send_while(bytes, patience, &|| Ok(()))
+    }
+
+    /// The same, while `may_go_on` is asked again and again.
+    ///
+    /// # Errors
+    /// As there, or if `may_go_on` fails.
+    pub fn send_while(
+        &self,
+        bytes: Vec<u8>,
+        patience: Duration,
+        may_go_on: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.send_pieces(bytes, &Waiting { patience, may_load: false, may_go_on })
     }
 
     /// The same to one that may be loading its copy, and reads nothing then: its time runs from where it last said anything.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Replica::send`].
     pub fn send_behind_copy(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
-        self.send_pieces(bytes, patience, true)
+        self.send_pieces(bytes, &Waiting { patience, may_load: true, may_go_on: &|| Ok(()) })
     }
 
-    fn send_pieces(&self, bytes: Vec<u8>, patience: Duration, may_load: bool) -> io::Result<()> {
-        let send = |piece: Vec<u8>| self.send_piece(piece, patience, may_load);
+    fn send_pieces(&self, bytes: Vec<u8>, waiting: &Waiting<'_>) -> io::Result<()> {
         match bytes.len() {
             0 => Ok(()),
-            1..=PIECE_BYTES => send(bytes),
-            _ => bytes.chunks(PIECE_BYTES).try_for_each(|piece| send(piece.to_vec())),
+            1..=PIECE_BYTES => self.send_piece(bytes, waiting),
+            _ => bytes.chunks(PIECE_BYTES).try_for_each(|piece| self.send_piece(piece.to_vec(), waiting)),
         }
     }
 
-    fn send_piece(&self, piece: Vec<u8>, patience: Duration, may_load: bool) -> io::Result<()> {
+    fn send_piece(&self, piece: Vec<u8>, waiting: &Waiting<'_>) -> io::Result<()> {
+        let Waiting { patience, may_load, may_go_on } = *waiting;
         let mut outbox = self.outbox.lock();
         let (mut since, mut before) = (Instant::now(), outbox.bytes);
         while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone && !outbox.ends {
             self.changed.wait_for(&mut outbox, LOOK_AGAIN);
+            MutexGuard::unlocked(&mut outbox, may_go_on)?;
             if outbox.bytes + PIECE_BYTES <= before {
                 (since, before) = (Instant::now(), outbox.bytes);
             } else if outbox.alive_at.filter(|_| may_load).map_or(since, |at| at.max(since)).elapsed()
@@ -412,6 +426,16 @@ impl Replica {
     }
 }
 
+/// How somebody waits for room in an outbox.
+struct Waiting<'w> {
+    /// For how long.
+    patience: Duration,
+    /// Whether the replica may be loading its copy.
+    may_load: bool,
+    /// Is asked again and again, with nothing locked.
+    may_go_on: &'w dyn Fn() -> io::Result<()>,
+}
+
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "it is gone")
 }
@@ -420,11 +444,27 @@ fn gone() -> io::Error {
 mod tests {
     use super::*;
 
+    fn replica() -> Replica {
+        let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
+        Replica::new(client, Said::default(), Form::Psync, UnixMs(0))
+    }
+
+    #[test]
+    fn who_waits_for_one_that_does_not_read_is_asked_whether_that_goes_on() {
+        let (replica, patience) = (replica(), Duration::from_secs(60));
+        replica.send(vec![0; OUTBOX_BYTES_MAX], patience).expect("there is room");
+        // The connection may come for what is in the outbox while it is asked.
+        let may_go_on = || match replica.outbox_bytes() {
+            0 => Ok(()),
+            bytes => Err(io::Error::other(format!("{bytes} bytes wait"))),
+        };
+        let refused = replica.send_while(vec![1], patience, &may_go_on).expect_err("nobody takes anything");
+        assert_eq!(refused.to_string(), format!("{OUTBOX_BYTES_MAX} bytes wait"));
+    }
+
     #[test]
     fn who_is_ended_is_sent_what_it_had_of_this_stream_and_nothing_more() {
-        let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
-        let replica = Replica::new(client, Said::default(), Form::Psync, UnixMs(0));
-        let patience = Duration::from_secs(60);
+        let (replica, patience) = (replica(), Duration::from_secs(60));
         replica.send(b"of this stream".to_vec(), patience).expect("there is room");
         assert!(!replica.is_ended());
         replica.end();

@@ -214,6 +214,17 @@ impl Fs {
         }
     }
 
+    /// Bytes that are left on the disk where a path is, for who is not root.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn bytes_left(&self, path: &Path) -> io::Result<u64> {
+        match self {
+            Fs::Real => real::bytes_left(path),
+            Fs::Simulated(disk) => Ok(disk.bytes_left()),
+        }
+    }
+
     /// When a file was last written to; None if the system does not say. A simulated disk knows no time.
     ///
     /// # Errors

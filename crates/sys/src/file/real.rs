@@ -128,6 +128,11 @@ pub(super) fn modified(path: &Path) -> io::Result<Option<UnixMs>> {
     Ok(since_1970.ok().and_then(|time| u64::try_from(time.as_millis()).ok()).map(UnixMs))
 }
 
+pub(super) fn bytes_left(path: &Path) -> io::Result<u64> {
+    let of = rustix::fs::statvfs(path)?;
+    Ok(of.f_bavail.saturating_mul(of.f_frsize))
+}
+
 pub(super) fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }

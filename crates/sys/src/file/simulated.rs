@@ -352,6 +352,10 @@ impl Disk {
         Ok(())
     }
 
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.state().bytes_left()
+    }
+
     pub(super) fn lock(&self, path: &Path) -> io::Result<Option<Locked>> {
         let mut state = self.state();
         state.check_power()?;
@@ -444,11 +448,15 @@ impl State {
 
     /// How many of `count` bytes at `offset` the disk has room for.
     fn room_for(&self, file: usize, offset: u64, count: usize) -> usize {
-        let Some(space) = self.faults.space_bytes else { return count };
-        let used: u64 = self.names.values().map(|file| self.files[*file].current.len() as u64).sum();
         let inside = (self.files[file].current.len() as u64).saturating_sub(offset);
-        let free = space.saturating_sub(used);
-        count.min((inside + free) as usize)
+        count.min(usize::try_from(inside.saturating_add(self.bytes_left())).unwrap_or(count))
+    }
+
+    /// As many as can be on a disk without end.
+    fn bytes_left(&self) -> u64 {
+        let Some(space) = self.faults.space_bytes else { return u64::MAX };
+        let used: u64 = self.names.values().map(|file| self.files[*file].current.len() as u64).sum();
+        space.saturating_sub(used)
     }
 }
 

@@ -167,8 +167,16 @@ fn a_full_disk_takes_what_there_is_room_for() {
     disk.set_faults(Faults { space_bytes: Some(1000), ..Faults::default() });
     let file = fs.open(&dir.join("file"), Mode::CreateNew).unwrap();
     assert_eq!(file.write_at(&[1; 1001], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
-    assert_eq!(file.len().unwrap(), 1000);
+    assert_eq!((file.len().unwrap(), fs.bytes_left(&dir).unwrap()), (1000, 0));
     file.write_at(&[2; 1000], 0).unwrap();
     fs.remove(&dir.join("file")).unwrap();
+    assert_eq!(fs.bytes_left(&dir).unwrap(), 1000);
     assert!(fs.open(&dir.join("other"), Mode::CreateNew).unwrap().write_at(&[3; 1000], 0).is_ok());
+}
+
+#[test]
+fn a_disk_says_how_much_is_left_and_a_missing_folder_none() {
+    assert_eq!(disk().1.bytes_left(Path::new("/")).unwrap(), u64::MAX);
+    assert!(Fs::Real.bytes_left(&std::env::temp_dir()).unwrap() > 0);
+    assert!(Fs::Real.bytes_left(Path::new("/proc/none")).is_err());
 }
