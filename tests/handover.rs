@@ -174,6 +174,7 @@ fn take_over(seed: u64, variation: &Variation) {
             scope.spawn(|| count(counting, &acknowledged, &is_over));
             thread::sleep(Duration::from_millis(variation.before_ms));
         }
+        call_well(&mut client, &["SET", "last", "1"]);
         assert!(ask(&mut client, &["WAITAOF", "1", "0", "20000"]).starts_with("Array([Int(1), "));
         let offset = info(&mut client, "master_repl_offset");
         let digest = ask(&mut client, &["DEBUG", "DIGEST"]);
@@ -450,6 +451,7 @@ fn end_and_begin_again(appendfsync: &str) {
     replicas.iter().for_each(|replica| agree(&server, replica));
     assert_eq!(info(&mut client, "sync_full"), 2, "{}", server.last_lines());
     assert_eq!(field(&mut client, "master_replid"), id);
+    call_well(&mut client, &["SET", "last", "1"]);
     assert!(ask(&mut client, &["WAITAOF", "1", "0", "20000"]).starts_with("Array([Int(1), "));
     let digest = ask(&mut client, &["DEBUG", "DIGEST"]);
     server.kill();

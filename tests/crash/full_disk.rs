@@ -251,7 +251,8 @@ fn a_server_is_asked_and_started_on_a_full_disk() {
     {
         println!("{request}: {:?}", answer(&server, request));
     }
-    assert_eq!(answer(&server, "WAITAOF 1 0 200"), Value::Array(vec![Value::Int(0), Value::Int(0)]));
+    // Who has written nothing waits for nothing.
+    assert_eq!(answer(&server, "WAITAOF 1 0 200"), Value::Array(vec![Value::Int(1), Value::Int(0)]));
     server.kill();
     filling.waiting.clear();
     // A start removes what counts for nothing, and that must not make room.

@@ -504,15 +504,25 @@ impl<'k> Batch<'k> {
         let Some((effects, journal)) = self.effects().zip(self.keyspace.journal()) else { return };
         let pending = &mut *effects.0.lock();
         if let Some(now) = pending.followed_at.filter(|_| !pending.stream.is_empty()) {
-            self.see(pending.settle_unit(journal, now));
-            self.has_appended.set(true);
+            self.note_appended(pending.settle_unit(journal, now));
         }
         pending.followed_at = None;
     }
 
     /// Whether the batch has appended anything.
     pub fn has_appended(&self) -> bool {
-        self.has_appended.get()
+        self.appended.get() > Stamp(0)
+    }
+
+    /// Up to where in the history there is what the batch has appended; 0: it has appended nothing.
+    pub fn appended(&self) -> Stamp {
+        self.appended.get()
+    }
+
+    #[inline]
+    fn note_appended(&self, stamp: Stamp) {
+        self.see(stamp);
+        self.appended.set(stamp);
     }
 
     /// Says that a key went away by itself.
@@ -575,7 +585,7 @@ impl<'k> Batch<'k> {
 
     /// Says that something was appended, with no slot held. At the batch's end.
     pub(crate) fn nudge(&self) {
-        if self.has_appended.get()
+        if self.has_appended()
             && let Some(journal) = self.keyspace.journal()
         {
             journal.nudge();
@@ -597,8 +607,7 @@ impl<'k> Batch<'k> {
     fn append_by(&self, settle: impl FnOnce(&Effects, &dyn Journal) -> Option<Stamp>) -> Option<Stamp> {
         let journal = self.keyspace.journal()?;
         let stamp = settle(self.keyspace.effects_of(self.worker), journal)?;
-        self.see(stamp);
-        self.has_appended.set(true);
+        self.note_appended(stamp);
         Some(stamp)
     }
 }

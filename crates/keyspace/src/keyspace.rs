@@ -408,7 +408,7 @@ impl Keyspace {
             has_waited: Cell::default(),
             reading: Reading::default(),
             seen: Cell::default(),
-            has_appended: Cell::default(),
+            appended: Cell::default(),
             has_exchanged: Cell::default(),
             unreadable: RefCell::default(),
             passed: Cell::default(),
@@ -470,7 +470,8 @@ pub struct Batch<'k> {
     pub(crate) reading: Reading,
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
-    pub(crate) has_appended: Cell<bool>,
+    /// The latest stamp that it was given for what it has appended.
+    pub(crate) appended: Cell<Stamp>,
     /// Databases were exchanged, which is not in the journal yet.
     pub(crate) has_exchanged: Cell<bool>,
     pub(crate) unreadable: RefCell<Option<Unreadable>>,

@@ -289,6 +289,7 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     };
     // Nobody learns of it before it has its place in the history.
     batch.settle_held();
+    waiter.client.note_written_waiting(batch.appended());
     held.end(&server.blocked, &server.engine.keyspace);
     count(server, waiter, worker, ending, server.ticks.now().0.saturating_sub(began.0));
     if out.len() > bytes_max {

@@ -10,7 +10,7 @@ use crate::transaction::Transaction;
 use acl::{Access, Setting};
 use engine::Attention;
 use engine::residency::fetch::Fetch;
-use keyspace::{DbIndex, Touch};
+use keyspace::{DbIndex, Stamp, Touch};
 use net::client::{Client, Letters, Traits};
 use net::service::{Closing, Until};
 use notify::monitor::Caller;
@@ -169,6 +169,16 @@ impl Session {
         }
         self.give_up_claim(server);
         self.watched.clear(&server.watches, &server.engine.keyspace, &self.client);
+    }
+
+    /// Notes up to where in the history there is what it has written, if it has written anything: for its WAIT.
+    #[inline]
+    pub fn note_written(&self, up_to: Stamp) {
+        match self.waits.is_some() {
+            _ if up_to == Stamp(0) => {}
+            false => self.client.note_written(up_to),
+            true => self.client.note_written_waiting(up_to),
+        }
     }
 
     /// Its request has what it claimed, or wants it no more.

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
-use sys::UnixMs;
+use sys::{Stamp, UnixMs};
 
 /// What a connection takes beside its buffers: its task, its socket's entries in the
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
@@ -201,6 +201,8 @@ pub struct Client {
     waker: Mutex<Option<Waker>>,
     mail: Mail,
     commands: AtomicI64,
+    /// Up to where in the history there is what it has written.
+    written: AtomicU64,
 }
 
 impl Client {
@@ -246,6 +248,7 @@ impl Client {
             waker: Mutex::default(),
             mail: Mail::default(),
             commands: AtomicI64::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
@@ -337,6 +340,22 @@ impl Client {
     /// How many commands it has run.
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed) as u64
+    }
+
+    /// Up to where in the history there is what it has written; 0: it has written nothing.
+    pub fn written(&self) -> Stamp {
+        Stamp(self.written.load(Ordering::Relaxed))
+    }
+
+    /// Notes what its session has written. Others do not meanwhile.
+    #[inline]
+    pub fn note_written(&self, up_to: Stamp) {
+        self.written.store(up_to.max(self.written()).0, Ordering::Relaxed);
+    }
+
+    /// The same while it waits, when others may write for it.
+    pub fn note_written_waiting(&self, up_to: Stamp) {
+        self.written.fetch_max(up_to.0, Ordering::Relaxed);
     }
 
     /// What the client calls itself.

@@ -231,7 +231,7 @@ fn pass_on(context: &mut Context<'_, '_>) {
     if context.batch.is_holding() || context.session.runs_script {
         context.session.published.extend(request);
     } else {
-        feeding::pass_on(context.server, context.session.db, &request);
+        feeding::pass_on(context.server, (&context.session.client, context.session.db), &request);
     }
 }
 

@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: who waits is answered as soon as so many replicas have acknowledged what was written, and the log is durable up to
+//! WAIT and WAITAOF: who waits is answered as soon as so many replicas have acknowledged what it has written, and the log is durable up to
 //! there, or when the time is up.
 
 use super::row;
@@ -53,7 +53,7 @@ fn wait(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     )?;
     let replicas = int(context.request.arg(1))?;
     let until = timeout_ms(context.request.arg(2), context.now)?;
-    let needs = Needs::now(context.server, false, replicas, Shape::Count);
+    let needs = Needs::of(context, false, replicas, Shape::Count);
     answer_or_wait(context, needs, until, reply);
     Ok(())
 }
@@ -76,7 +76,7 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if local > 0 && context.server.engine.durability.kept_log().is_none() {
         return Err(NO_LOG);
     }
-    let needs = Needs::now(context.server, local > 0, replicas, Shape::Both);
+    let needs = Needs::of(context, local > 0, replicas, Shape::Both);
     answer_or_wait(context, needs, until, reply);
     Ok(())
 }
@@ -110,7 +110,7 @@ struct Needs {
     /// Whether it must be on disk here.
     local: bool,
     replicas: i64,
-    /// The end of what was written, in the log and in the stream.
+    /// The end of what the session has written, in the log and in the stream.
     end: Lsn,
     offset: u64,
 }
@@ -123,10 +123,13 @@ struct Standing {
 }
 
 impl Needs {
-    /// What has been written so far: whatever the session has written is in the stream by now.
-    fn now(server: &Server, local: bool, replicas: i64, shape: Shape) -> Needs {
-        let end = server.engine.durability.log().map_or(Lsn::ZERO, |log| log.appended());
-        Needs { shape, local, replicas, end, offset: feeding::end(server) }
+    /// What the session has written so far, which is in the stream by now, unless its transaction or script is under way.
+    fn of(context: &Context<'_, '_>, local: bool, replicas: i64, shape: Shape) -> Needs {
+        let (server, written) =
+            (context.server, context.batch.appended().max(context.session.client.written()));
+        // What was written before a log that has been gone back in since may be behind its end.
+        let end = server.engine.durability.log().map_or(Lsn::ZERO, |log| log.appended().min(Lsn(written.0)));
+        Needs { shape, local, replicas, end, offset: feeding::offset_behind(server, written) }
     }
 
     fn standing(&self, server: &Server) -> Standing {

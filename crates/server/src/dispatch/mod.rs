@@ -765,8 +765,10 @@ impl Turn<'_> {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
         self.server.tracking.end_batch(&self.server.net.clients, self.worker);
+        self.session.note_written(self.batch.appended());
         if !self.session.published.is_empty() {
-            feeding::pass_on(self.server, self.session.db, &mem::take(&mut self.session.published));
+            let published = mem::take(&mut self.session.published);
+            feeding::pass_on(self.server, (&self.session.client, self.session.db), &published);
         }
         residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {

@@ -31,10 +31,12 @@ pub use crate::replicas::copies::remove_left;
 
 use crate::followed::Phase;
 use crate::replicas::State;
+use crate::replicas::synced::Floor;
 use crate::server::Server;
 use ::log::{Span, SyncPolicy, Unit};
 use engine::{Attention, Engine, durability};
 use keyspace::DbIndex;
+use net::client::Client;
 use sys::Stamp;
 
 /// A request that is no effect, of one word, with an answer of its own from nobody.
@@ -70,10 +72,33 @@ pub fn end(server: &Server) -> u64 {
 
 /// The same where what is here only is not in between: also where a master was followed, or is, and nothing was written beside it.
 pub fn end_of_written(server: &Server) -> u64 {
+    place_of_end(server).offset
+}
+
+/// Where that is in the history, too.
+fn place_of_end(server: &Server) -> Floor {
     match server.engine.durability.log() {
-        Some(log) => offset_of(&server.engine, Stamp(log.appended().0)),
-        None => server.stream().offset,
+        Some(log) => {
+            let stamp = Stamp(log.appended().0);
+            Floor { offset: offset_of(&server.engine, stamp), stamp }
+        }
+        None => {
+            let offset = server.stream().offset;
+            Floor { offset, stamp: Stamp(offset) }
+        }
     }
+}
+
+/// The offset behind what was written up to a place in the history, 0 if nothing was. What stands before this server's own stream, in which a
+/// master's was followed last, may have been somewhere else; so it counts as what stands where its own begins.
+pub fn offset_behind(server: &Server, written: Stamp) -> u64 {
+    if written == Stamp(0) {
+        return 0;
+    }
+    let end = place_of_end(server);
+    let own_begins = server.stream().former.map_or(0, |(_, offset)| offset);
+    let behind = end.stamp.0.saturating_sub(written.0);
+    end.offset.saturating_sub(behind).max(own_begins.min(end.offset))
 }
 
 /// The offset behind all that any replica can have been sent. On a follower what is sent may be done and not be durable.
@@ -164,12 +189,18 @@ pub fn is_read(server: &Server) -> bool {
     server.feeding.is_followed() && !is_relayed(server)
 }
 
-/// Passes on what was published in a database, which is nothing that is kept: whole requests.
-pub fn pass_on(server: &Server, database: DbIndex, requests: &[u8]) {
+/// Passes on what a client has published in a database, which is nothing that is kept: whole requests. Who waits for what it has written
+/// waits for that, too.
+pub fn pass_on(server: &Server, (client, database): (&Client, DbIndex), requests: &[u8]) {
     let Some(_held_off) = server.failover.hold_off() else { return };
     if is_relayed(server) {
         return;
     }
+    pass_on_to_stream(server, database, requests);
+    client.note_written_waiting(place_of_end(server).stamp);
+}
+
+fn pass_on_to_stream(server: &Server, database: DbIndex, requests: &[u8]) {
     if server.engine.durability.log().is_none() {
         // Who reads byte by byte finds it in its database, as in Redis.
         let state = &mut *server.feeding.state.lock();
@@ -246,6 +277,7 @@ mod tests {
     use crate::following::{self, Order};
     use crate::{assembly, commands};
     use config::{Config, Startup};
+    use sys::UnixMs;
 
     #[test]
     fn nothing_of_its_own_stands_in_a_masters_stream_that_is_followed_no_more() {
@@ -263,7 +295,8 @@ mod tests {
         assert_eq!(following::follow(&server, None), Order::Underway);
         let before = server.stream();
         assert!(!say(&server, GETACK) && !is_read(&server));
-        pass_on(&server, DbIndex(0), PING);
+        let client = Client::new(1, String::new(), String::new(), 0, (0, 0), UnixMs(0));
+        pass_on(&server, (&client, DbIndex(0)), PING);
         assert_eq!(server.stream(), before);
         drop(held);
         while following::follow(&server, None) != Order::Done {

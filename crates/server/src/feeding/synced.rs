@@ -154,10 +154,7 @@ fn place(server: &Server) -> Option<Floor> {
         return None;
     }
     match server.engine.durability.log() {
-        Some(log) => {
-            let stamp = Stamp(log.appended().0);
-            Some(Floor { offset: super::offset_of(&server.engine, stamp), stamp })
-        }
+        Some(_) => Some(super::place_of_end(server)),
         None => server.feeding.end_without_log().map(|end| Floor { offset: end, stamp: Stamp(end) }),
     }
 }
