@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::ask::wait_until;
-use testkit::{Client, Server};
+use testkit::{Client, Program, Server};
 use wire::Value;
 
 const CEILING_BYTES: u64 = 24 << 20;
@@ -453,6 +453,45 @@ fn a_hash_with_a_long_value_comes_back_as_compact_as_it_went() {
         let replies = ask(&mut client, &[words(&["OBJECT", "ENCODING", &key]), words(&["HKEYS", &key])]);
         assert_eq!(replies, [&b"$8\r\nlistpack\r\n"[..], b"*3\r\n$1\r\nz\r\n$4\r\nlong\r\n$1\r\na\r\n"]);
     }
+}
+
+/// What its master has sorted a replica sorts, though what it looks at for that is more than one command of a client's may look at.
+#[test]
+fn a_replica_sorts_what_its_master_has_sorted_however_much_it_looks_at() {
+    const FEW: u64 = 9000;
+    let above = Server::start(Program::Redis, &["--enable-debug-command", "yes"]).unwrap();
+    let replica = start(&["--eager-spill", "yes", "--enable-debug-command", "yes"]);
+    let [mut here, mut there] = [&above, &replica].map(|server| server.connect().unwrap());
+    follow(&mut there, &above);
+    wait_until("it follows", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+    let names: Vec<String> = (0..FEW).map(|key| key.to_string()).collect();
+    here.call(&["RPUSH", "all"].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>())
+        .unwrap();
+    let value = |key: u64| format!("{:05}{}", key * 7919 % FEW, "x".repeat(1000));
+    ask(
+        &mut here,
+        &(0..FEW).map(|key| words(&["SET", &format!("o:{key}"), &value(key)])).collect::<Vec<_>>(),
+    );
+    let hash = |key: u64| {
+        words(&["HSET", &format!("h:{key}"), "weight", &(key % 97).to_string(), "rest", &value(key)])
+    };
+    ask(&mut here, &(0..FEW).map(hash).collect::<Vec<_>>());
+    agree(&above, &replica);
+    wait_until("all is on disk", || info(&mut there, "store_records") >= 2 * FEW);
+    let sort = ["SORT", "all", "BY", "o:*", "ALPHA", "GET", "o:*", "LIMIT", "0", "10"];
+    let beyond = there.call(&[&["SORT_RO"], &sort[1..]].concat()).unwrap();
+    assert!(matches!(&beyond, Value::Error(text) if text.ends_with(b"of maxmemory")), "{beyond:?}");
+    let stored = |count: i64, request: &[&str], client: &mut Client| {
+        assert_eq!(client.call(request).unwrap(), Value::Int(count));
+    };
+    stored(10, &[&sort[..], &["STORE", "by:texts"]].concat(), &mut here);
+    let by_weight =
+        ["SORT", "all", "BY", "h:*->weight", "GET", "#", "GET", "h:*->weight", "GET", "h:*->none"];
+    stored(3 * FEW as i64, &[&by_weight[..], &["STORE", "by:weight"]].concat(), &mut here);
+    agree(&above, &replica);
+    assert_eq!(field(&mut there, "master_link_status").as_deref(), Some("up"));
+    let output = replica.output();
+    assert!(!output.contains("so that the data differs") && !output.contains("cannot be done"), "{output}");
 }
 
 /// What a replica cannot do, as its store cannot be read, it does not acknowledge, and goes on when the disk is what it was.

@@ -499,6 +499,14 @@ impl<'b> Edit<'b> {
         object
     }
 
+    /// Shows a key's object as [`Edit::get_as_reader`] would, for no longer than it is looked at: for more keys than one access may be lent.
+    pub fn show_as_reader<R>(&self, key: &Key<'_>, show: impl FnOnce(Option<Object<'_>>) -> R) -> R {
+        self.access.show(key, |object| {
+            self.count_read(key, object.is_some());
+            show(object)
+        })
+    }
+
     /// A key's collection of one type, to be read by a command that returns or uses what the key held. Counts as
     /// [`View::get`] does.
     ///

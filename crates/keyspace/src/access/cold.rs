@@ -121,6 +121,24 @@ impl Access<'_> {
         Some(object)
     }
 
+    /// Shows a key's object, and counts as a use of the key. What is on disk only is in memory for no longer than that, so that any number may
+    /// be looked at.
+    pub(super) fn show<R>(&self, key: &Key<'_>, show: impl FnOnce(Option<Object<'_>>) -> R) -> R {
+        let is_on_disk = self.keyspace().has_shelf() && self.slot(key).find(key).is_none();
+        if !is_on_disk || self.batch.has_unreadable() {
+            return show(self.find_and_use(key));
+        }
+        let Some((_, _, block)) = self.read_cold(key) else { return show(None) };
+        let read = Detached::new(block);
+        match read.object().is_expired(self.now) {
+            true => {
+                self.note_expired(key);
+                show(None)
+            }
+            false => show(Some(read.object())),
+        }
+    }
+
     /// Reads an object that the access has not been lent yet.
     fn lend(&self, lent: &mut Lent, name: KeyName, key: &Key<'_>) -> Option<Block> {
         if self.batch.has_unreadable() {

@@ -6,6 +6,8 @@
 //! puts elements in order.
 //!
 //! 1. All is read before anything is stored.
+//! 2. What a master has sorted is sorted here, too, however many keys are looked at that are on disk only: one at a time is in memory, and what
+//!    is compared is kept of it.
 
 mod order;
 mod pattern;
@@ -20,7 +22,7 @@ use crate::row::Handler::{ReadAround, WriteAround};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Class, Edit, Expiry, Object, ValueRef, View};
 use order::{By, Digits, Direction, Order};
-use pattern::{Lookup, Pattern};
+use pattern::{Kept, Lookup, Pattern};
 use std::ops::ControlFlow;
 use value::collection::CollectionRef;
 use value::list::{End, Fill, List, Room};
@@ -242,7 +244,17 @@ fn sorted<L: Lookup>(
     let (elements, range) = elements(found, options)?;
     let digits = Digits::of(elements.iter());
     let texts: Vec<&[u8]> = elements.iter().map(digits.texts()).collect();
-    let find = |pattern: Pattern<'_>, text| pattern.find(keys, args, text);
+    let kept: Vec<Option<Kept>> = match options.order.by {
+        By::Pattern(pattern) if args.is_of_log() => {
+            let keep = |text: &&[u8]| pattern.show(keys, args, text, |found| found.map(Kept::of));
+            texts.iter().map(keep).collect()
+        }
+        _ => Vec::new(),
+    };
+    let find = |pattern: Pattern<'_>, at: usize| match kept.get(at) {
+        Some(kept) => kept.as_ref().map(Kept::as_element),
+        None => pattern.find(keys, args, texts[at]),
+    };
     let order = options.order.sort(&elements, &texts, &range, options.store.is_some(), find)?;
     begin(range.len() * options.gets.len().max(1));
     for index in &order[range] {
@@ -251,8 +263,15 @@ fn sorted<L: Lookup>(
             return Ok(());
         }
         for pattern in &options.gets {
-            let (found, mut digits) = (pattern.find(keys, args, text), IntBuffer::new());
-            if show(found.map(|found| found.bytes(&mut digits))).is_break() {
+            let mut show = |found: Option<Element<'_>>| {
+                let mut digits = IntBuffer::new();
+                show(found.map(|found| found.bytes(&mut digits)))
+            };
+            let flow = match args.is_of_log() {
+                true => pattern.show(keys, args, text, show),
+                false => show(pattern.find(keys, args, text)),
+            };
+            if flow.is_break() {
                 return Ok(());
             }
         }

@@ -43,19 +43,19 @@ pub(super) struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// The indices of the elements in order; those outside `range` may be anywhere on
-    /// their side of it. `find` tells what a pattern finds for a text.
+    /// their side of it. `find` tells what a pattern finds for the element of an index.
     pub(super) fn sort<'e>(
         &self,
         elements: &[Element<'e>],
         texts: &[&'e [u8]],
         range: &Range<usize>,
         is_stored: bool,
-        find: impl Fn(Pattern<'a>, &'e [u8]) -> Option<Element<'e>>,
+        find: impl Fn(Pattern<'a>, usize) -> Option<Element<'e>>,
     ) -> Result<Vec<u32>> {
         let keys: Vec<Option<Element<'e>>> = match self.by {
             By::Nothing => return Ok((0..texts.len() as u32).collect()),
             By::Itself => elements.iter().map(|element| Some(*element)).collect(),
-            By::Pattern(pattern) => texts.iter().map(|text| find(pattern, text)).collect(),
+            By::Pattern(pattern) => (0..texts.len()).map(|at| find(pattern, at)).collect(),
         };
         if self.as_texts {
             let digits = Digits::of(keys.iter().flatten());
@@ -153,7 +153,7 @@ mod tests {
     fn sorted(order: Order<'_>, texts: &[&'static str], range: Range<usize>) -> Result<Vec<&'static str>> {
         let bytes: Vec<&'static [u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         let elements: Vec<Element<'_>> = bytes.iter().map(|text| Element::of(text)).collect();
-        let find = |_, text: &'static [u8]| (text.len() > 1).then(|| Element::Bytes(&text[1..]));
+        let find = |_, at: usize| (bytes[at].len() > 1).then(|| Element::Bytes(&bytes[at][1..]));
         let order = order.sort(&elements, &bytes, &range, false, find)?;
         Ok(order[range].iter().map(|index| texts[*index as usize]).collect())
     }

@@ -71,11 +71,57 @@ impl<'a> Pattern<'a> {
         };
         let name = [prefix, element, suffix].concat();
         let object = keys.look_up(&args.keyspace.key(args.db, &name))?;
-        match (object.value(), field) {
-            (ValueRef::Bytes(text), None) => Some(Element::Bytes(text)),
-            (ValueRef::Int(number), None) => Some(Element::Int(number)),
-            (ValueRef::Collection(CollectionRef::Hash(hash)), Some(field)) => hash.get(field, args.now),
-            _ => None,
+        element_of(object, field, args)
+    }
+
+    /// Shows what it means for an element, of which nothing is kept that was read for it.
+    pub(super) fn show<R>(
+        self,
+        keys: &impl Lookup,
+        args: &Args<'_>,
+        element: &[u8],
+        show: impl FnOnce(Option<Element<'_>>) -> R,
+    ) -> R {
+        let (prefix, suffix, field) = match self {
+            Pattern::Element => return show(Some(Element::Bytes(element))),
+            Pattern::Fixed => return show(None),
+            Pattern::Keys { prefix, suffix, field } => (prefix, suffix, field),
+        };
+        let name = [prefix, element, suffix].concat();
+        keys.show(&args.keyspace.key(args.db, &name), |object| {
+            show(object.and_then(|object| element_of(object, field, args)))
+        })
+    }
+}
+
+/// What an object holds that a pattern means.
+fn element_of<'e>(object: Object<'e>, field: Option<&[u8]>, args: &Args<'_>) -> Option<Element<'e>> {
+    match (object.value(), field) {
+        (ValueRef::Bytes(text), None) => Some(Element::Bytes(text)),
+        (ValueRef::Int(number), None) => Some(Element::Int(number)),
+        (ValueRef::Collection(CollectionRef::Hash(hash)), Some(field)) => hash.get(field, args.now),
+        _ => None,
+    }
+}
+
+/// What is kept of what was shown.
+pub(super) enum Kept {
+    Int(i64),
+    Bytes(Box<[u8]>),
+}
+
+impl Kept {
+    pub(super) fn of(element: Element<'_>) -> Kept {
+        match element {
+            Element::Int(number) => Kept::Int(number),
+            Element::Bytes(bytes) => Kept::Bytes(bytes.into()),
+        }
+    }
+
+    pub(super) fn as_element(&self) -> Element<'_> {
+        match self {
+            Kept::Int(number) => Element::Int(*number),
+            Kept::Bytes(bytes) => Element::Bytes(bytes),
         }
     }
 }
@@ -84,6 +130,11 @@ impl<'a> Pattern<'a> {
 pub(super) trait Lookup {
     /// A key's object.
     fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>>;
+
+    /// Shows a key's object, for no longer than it is looked at.
+    fn show<R>(&self, key: &Key<'_>, show: impl FnOnce(Option<Object<'_>>) -> R) -> R {
+        show(self.look_up(key))
+    }
 }
 
 impl Lookup for View<'_> {
@@ -95,6 +146,10 @@ impl Lookup for View<'_> {
 impl Lookup for Edit<'_> {
     fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>> {
         self.get_as_reader(key)
+    }
+
+    fn show<R>(&self, key: &Key<'_>, show: impl FnOnce(Option<Object<'_>>) -> R) -> R {
+        self.show_as_reader(key, show)
     }
 }
 
