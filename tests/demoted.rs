@@ -55,6 +55,46 @@ fn no_copy_is_needed_where_parts_are_changed() {
     }
 }
 
+/// Between which offsets a copy was made for a run that left nothing else is nothing to the stream that begins then.
+#[test]
+fn a_copy_that_is_gone_keeps_nobody_from_going_on() {
+    let (mut master, replica) = (tarn_of("memory"), tarn_of("memory"));
+    master.kill();
+    std::fs::write(master.dir().join("copy-whole-from"), "0 1000000\n").unwrap();
+    master.restart().unwrap();
+    let mut client = master.connect().unwrap();
+    follow(&replica, &master);
+    call(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]);
+    call(&mut client, &["SET", "behind", "1"]);
+    assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+    assert_eq!(full_copies(&master), 1, "{}", master.last_lines());
+}
+
+/// Between which offsets copies were given is nothing to another stream that comes by the same numbers.
+#[test]
+fn copies_in_one_stream_keep_nobody_from_going_on_with_another() {
+    let [master, middle, given, last] = [(); 4].map(|()| tarn_of("memory"));
+    let mut client = middle.connect().unwrap();
+    for number in 0..100 {
+        call(&mut client, &["SET", &format!("key:{number}"), "v"]);
+    }
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "20000"]), ok());
+    call(&mut given.connect().unwrap(), &["REPLICAOF", "127.0.0.1", &middle.address().port().to_string()]);
+    wait_until("a copy is made", || info(&mut client, "rdb_bgsave_in_progress") == 1);
+    call(&mut client, &["SET", "during", &"x".repeat(100_000)]);
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]), ok());
+    follow(&given, &middle);
+    promote(&given);
+
+    follow(&middle, &master);
+    follow(&last, &master);
+    let mut above = master.connect().unwrap();
+    call(&mut above, &["SET", "other", &"x".repeat(10_000)]);
+    assert_eq!(call(&mut above, &["WAIT", "2", "20000"]), Value::Int(2));
+    follow(&last, &middle);
+    assert_eq!(full_copies(&middle), 1, "{}", middle.last_lines());
+}
+
 #[test]
 fn a_new_master_says_which_database_it_writes_to() {
     let (first, second, third) = (tarn_of("memory"), tarn_of("memory"), tarn_of("memory"));

@@ -29,6 +29,12 @@ impl Ranges {
         }
     }
 
+    /// Nothing stands behind this offset any more.
+    pub fn cut(&mut self, last: u64) {
+        self.0.retain(|(first, _)| *first <= last);
+        self.0.iter_mut().for_each(|(_, end)| *end = (*end).min(last + 1));
+    }
+
     /// Each of them: the first offset that is covered, and the first behind them.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
@@ -65,6 +71,10 @@ mod tests {
         assert_eq!([9, 10, 19, 20].map(|at| ranges.whole_from(at)), [None, Some(20), Some(20), None]);
         assert_eq!([9, 10, 19, 20].map(|at| ranges.are_before(at)), [false, false, false, true]);
         assert_eq!([9, 10, 11, 19, 20].map(|at| ranges.cover(at)), [false, true, true, true, false]);
+        let mut cut = ranges.clone();
+        cut.add(30, 40);
+        cut.cut(15);
+        assert_eq!(cut.iter().collect::<Vec<_>>(), [(10, 16)]);
         for number in 2..200 {
             ranges.add(number * 10, number * 10 + 5);
         }

@@ -53,7 +53,7 @@ fn selected(state: &State, stream: &Stream) -> Option<u32> {
 /// Who has a copy and not all that belongs to it must not go on behind a start that took up an earlier place: from now on the directory says
 /// whether there are some.
 fn may_be_named(server: &Server) -> bool {
-    unfinished::look_after(server);
+    unfinished::forget_passed(server);
     unfinished::note_lasting(server).is_ok()
 }
 

@@ -14,6 +14,7 @@ use replication::feed::Ranges;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use telemetry::log;
 
 /// The file's name in the server's directory.
@@ -41,7 +42,8 @@ pub fn note_begun(server: &Server, replica: &Arc<Replica>, from: u64) -> io::Res
     let mut unfinished = server.feeding.unfinished.lock();
     unfinished.copies.push(Unpassed { replica: replica.clone(), from, until: None });
     unfinished.is_told |= server.engine.durability.log().is_some();
-    keep(server, &mut unfinished)
+    drop(unfinished);
+    keep(server)
 }
 
 /// The stream of a server without a log goes on over a start, since a log begins or a file names its place: from now on the directory says
@@ -50,23 +52,33 @@ pub fn note_begun(server: &Server, replica: &Arc<Replica>, from: u64) -> io::Res
 /// # Errors
 /// If the disk refuses.
 pub fn note_lasting(server: &Server) -> io::Result<()> {
-    let mut unfinished = server.feeding.unfinished.lock();
-    unfinished.is_told = true;
-    keep(server, &mut unfinished)
+    server.feeding.unfinished.lock().is_told = true;
+    keep(server)
 }
 
-/// Has the directory say what is known.
-fn keep(server: &Server, unfinished: &mut Unfinished) -> io::Result<()> {
-    let lines = if unfinished.is_told { lines(unfinished) } else { String::new() };
-    if lines == unfinished.told {
-        return Ok(());
-    }
+/// Has the directory say what is known. Whoever calls this waits for the disk.
+fn keep(server: &Server) -> io::Result<()> {
+    let _telling = server.feeding.telling.lock();
+    let Some(lines) = news(&server.feeding.unfinished.lock()) else { return Ok(()) };
     match lines.is_empty() {
         true => server.engine.fs().remove(&path(server))?,
         false => server.engine.fs().replace(&path(server), lines.as_bytes())?,
     }
-    unfinished.told = lines;
+    server.feeding.unfinished.lock().told = lines;
     Ok(())
+}
+
+/// The same where an error does no harm: what the directory says besides costs copies at the most.
+fn try_to_keep(server: &Server) {
+    if let Err(error) = keep(server) {
+        log!(Warning, "Can't write {}: {error}", path(server).display());
+    }
+}
+
+/// What the directory is to say, unless it does.
+fn news(unfinished: &Unfinished) -> Option<String> {
+    let lines = if unfinished.is_told { lines(unfinished) } else { String::new() };
+    (lines != unfinished.told).then_some(lines)
 }
 
 fn lines(unfinished: &Unfinished) -> String {
@@ -85,11 +97,21 @@ pub fn note_sent(server: &Server, replica: &Arc<Replica>, until: u64) {
     of_it.for_each(|copy| copy.until = Some(until));
 }
 
-/// Takes back what is said of those that have passed their copies. One that left before may come again whenever it likes: of it that stays.
-pub fn look_after(server: &Server) {
+/// Takes back what is said of those that have passed their copies. A thread of its own waits for the disk, unless one does.
+pub fn look_after(server: &Arc<Server>) {
+    forget_passed(server);
+    if news(&server.feeding.unfinished.lock()).is_none() || server.feeding.telling.try_lock().is_none() {
+        return;
+    }
+    let server = server.clone();
+    // Where there is no thread to be had, the next look tries again.
+    let _ = thread::Builder::new().name("copies".to_owned()).spawn(move || try_to_keep(&server));
+}
+
+/// Nothing more is known of those that have passed their copies. One that left before may come again whenever it likes: of it that stays.
+pub fn forget_passed(server: &Server) {
     let end = sent_end(server);
-    let unfinished = &mut *server.feeding.unfinished.lock();
-    let Unfinished { copies, left, .. } = unfinished;
+    let Unfinished { copies, left, .. } = &mut *server.feeding.unfinished.lock();
     copies.retain(|copy| {
         let has_passed = copy.until.is_some_and(|until| copy.replica.acknowledged() >= until);
         let is_gone = copy.replica.is_gone();
@@ -98,10 +120,12 @@ pub fn look_after(server: &Server) {
         }
         !has_passed && !is_gone
     });
-    if let Err(error) = keep(server, unfinished) {
-        // What it says besides costs copies at the most.
-        log!(Warning, "Can't write {}: {error}", path(server).display());
-    }
+}
+
+/// What comes is the stream of a name of which nothing is known here.
+pub fn forget_all(server: &Server) {
+    server.feeding.forget_copies();
+    try_to_keep(server);
 }
 
 /// What the run before left, where the stream of a start ends at an offset. None: nothing.
@@ -147,9 +171,8 @@ pub fn begin(server: &Server) {
             (unfinished.left, unfinished.is_told) = (ranges, true);
             // It is not known what it says, or has been: it is written anew.
             unfinished.told = NO_END.to_owned();
-            if let Err(error) = keep(server, &mut unfinished) {
-                log!(Warning, "Can't write {}: {error}", path(server).display());
-            }
+            drop(unfinished);
+            try_to_keep(server);
         }
         Some(_) => rename(server),
     }
@@ -173,6 +196,31 @@ fn rename(server: &Server) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+
+    #[test]
+    fn who_keeps_time_does_not_wait_for_the_disk_that_is_told_of_copies() {
+        commands::install();
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("edition memory\ndir {}", dir.path().display());
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else {
+            panic!("it is a file of two lines")
+        };
+        let server = assembly::new(*config, 2);
+        {
+            let mut unfinished = server.feeding.unfinished.lock();
+            unfinished.left.add(5, 9);
+            unfinished.is_told = true;
+        }
+        let hanging = server.feeding.telling.lock();
+        look_after(&server);
+        drop(hanging);
+        while read(&server, 0).is_none() {
+            look_after(&server);
+            thread::yield_now();
+        }
+    }
 
     #[test]
     fn lines_are_ranges_of_which_the_last_end_with_the_stream() {

@@ -3,6 +3,7 @@
 use super::link::look;
 use super::taken;
 use crate::blocking;
+use crate::feeding::unfinished;
 use crate::server::Server;
 use ::log::{Lsn, Stream};
 use engine::import::rdb;
@@ -131,6 +132,7 @@ pub fn put_in_place(
         return Err(io::Error::other("The copy is wanted no more"));
     }
     taken::note_coming(server, (stream.offset, until))?;
+    let is_of_another = server.stream().id != stream.id;
     server.following.copies.fetch_add(1, Ordering::Relaxed);
     let replaced = match (coming, &alone) {
         (Coming::File(path, libraries), Some(alone)) => {
@@ -155,6 +157,9 @@ pub fn put_in_place(
     match replaced {
         Ok(()) => {
             server.feeding.break_off(stream.offset);
+            if is_of_another {
+                unfinished::forget_all(server);
+            }
             taken::note_here(server, (stream.offset, until));
             // What was written beside the former data is gone.
             server.engine.keyspace.remember_beside(true);

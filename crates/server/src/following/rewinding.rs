@@ -122,6 +122,8 @@ fn stop_if_wanted(server: &Server, step: Step) {
 /// What was cut is gone: says so, and counts it.
 pub fn note_done(server: &Server, before: Stream, now: Stream, began: Instant) {
     server.feeding.break_off(now.offset);
+    // Who had more of it comes by a name that is good up to there.
+    server.feeding.state.lock().ranges.cut(now.offset);
     server.tracking.invalidate_all(&server.net.clients, None);
     // What was written beside the former data is gone.
     server.engine.keyspace.remember_beside(true);

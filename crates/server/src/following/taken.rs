@@ -57,8 +57,15 @@ fn keep(server: &Server, ranges: Ranges) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes up what the directory says. Once, before anybody is followed or served. What cannot be read counts as if nothing were whole.
+/// Takes up what the directory says. Once, before anybody is followed or served. What cannot be read counts as if nothing were whole. It is
+/// nothing for a stream of this server's own that goes on from no other.
 pub fn begin(server: &Server) {
+    let goes_on = server.engine.durability.log().is_some() || server.feeding.end_without_log().is_some();
+    if !goes_on && server.engine.config.replicaof().is_none() {
+        // What stays is taken for nothing at the next start, too, or replaced by what is taken then.
+        let _ = server.engine.fs().remove(&path(server));
+        return;
+    }
     let ranges = match server.engine.fs().read(&path(server), FILE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(_) => everything(),

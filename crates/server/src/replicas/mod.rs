@@ -31,8 +31,10 @@ use tokio::sync::Notify;
 pub struct Feeding {
     /// What is known, and what is kept. Held for a moment only.
     pub state: Mutex<State>,
-    /// Copies that their replicas have not passed. Held while the directory is told of them, and never with the state.
+    /// Copies that their replicas have not passed. Held for a moment only, and never with the state.
     pub unfinished: Mutex<Unfinished>,
+    /// Held while the directory is told of those.
+    pub telling: Mutex<()>,
     /// What enough of them have.
     pub synced: Synced,
     /// Told whenever a replica has acknowledged something, or is gone.
@@ -220,6 +222,14 @@ impl Feeding {
     /// The same where the stream does not go on from what they have.
     pub fn break_off(&self, at: u64) {
         self.state.lock().break_off(at);
+    }
+
+    /// What comes is the stream of a name of which nothing is known here: no copy that was given in another means anything in it.
+    pub fn forget_copies(&self) {
+        self.state.lock().ranges = Ranges::default();
+        let unfinished = &mut *self.unfinished.lock();
+        unfinished.copies.clear();
+        unfinished.left = Ranges::default();
     }
 
     /// Whether a full copy is made.
