@@ -1061,6 +1061,12 @@ fn times_of_fields_are_not_sent_to_who_does_not_know_them() {
     call(&mut client, &["HPEXPIRE", "h", "1000000", "FIELDS", "1", "f"]);
     wait_until("the link ends", || master.output().contains("which a replica of Redis 7.2 cannot know"));
     wait_until("the copy is refused", || master.output().contains("a hash has fields with a time to live"));
+    // It is told so when it comes again, and no more copies are begun meanwhile.
+    let begun = || master.output().matches("Starting a full copy").count();
+    let is_told = || replica.output().matches("NOMASTERLINK a hash has fields with a time to live").count();
+    let (before, told) = (begun(), is_told());
+    wait_until("it is told twice", || is_told() >= told + 2);
+    assert!(begun() <= before + 1, "{}", master.last_lines());
     call(&mut client, &["DEL", "h"]);
     call(&mut client, &["SET", "a", "1"]);
     agree(&master, &replica);

@@ -195,7 +195,8 @@ pub fn write(
 
 fn refuse_functions(libraries: &Libraries, reads: Reads) -> io::Result<()> {
     match reads == Reads::Redis50 && !libraries.by_name.is_empty() {
-        true => Err(io::Error::other(
+        true => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
             "there are libraries of functions (FUNCTION), which a replica before Redis 7.0 cannot know (repl-rdb-version)",
         )),
         false => Ok(()),
@@ -440,7 +441,8 @@ impl<'c> Copy<'c> {
     fn count(&mut self, shown: Shown) -> io::Result<()> {
         self.keys += shown.keys;
         match shown.has_field_times && !self.wanted.knows_field_times {
-            true => Err(io::Error::other(
+            true => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
                 "a hash has fields with a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
             )),
             false => Ok(()),

@@ -16,6 +16,7 @@ use super::{behind, end, is_relayed, offset_of, unfinished};
 use crate::followed::Copying;
 use crate::replicas::State;
 use crate::replicas::copies::{Copy, Made, Spool};
+use crate::replicas::refused::{REFUSED_FOR, Refused};
 use crate::replicas::replica::Replica;
 use crate::server::Server;
 use ::log::ReplicationId;
@@ -195,6 +196,12 @@ fn tell(server: &Server, replica: &Arc<Replica>, done: io::Result<u64>) {
         Ok(until) => {
             unfinished::note_sent(server, replica, until);
             log!(Notice, "Synchronization with replica {} succeeded", replica.name());
+        }
+        Err(error) if Refused::is_reason(&error) && !replica.is_gone() => {
+            let (who, now) = (replica.identity(), server.engine.clock.now());
+            server.feeding.state.lock().refused.refuse(who, &error, now);
+            let told = format!("{error}; it is refused copies for {} seconds", REFUSED_FOR.as_secs());
+            behind::close(server, replica, &io::Error::other(told));
         }
         Err(error) => behind::close(server, replica, &error),
     }

@@ -62,7 +62,6 @@ pub fn join(
     refuse_without_link(server)?;
     begin_stream(server, batch)?;
     super::upkeep::end_renamed(server);
-    log!(Notice, "Replica {} asks for synchronization", replica.name());
     let feeding = &server.feeding;
     let mut state = feeding.state.lock();
     // Not before: whoever is not there yet when another stream begins is not ended with those who read this one.
@@ -73,9 +72,15 @@ pub fn join(
     if from.is_none() && server.shard.is_on() && super::is_relayed(server) {
         return Err(IS_MEMBER);
     }
+    let now = server.engine.clock.now();
+    if let Some(why) = state.refused.reason(&replica.identity(), now).filter(|_| from.is_none()) {
+        // What a Redis takes for a reason to come again, a second later, and not for one to ask in an older way.
+        return Err(Error::line(format!("NOMASTERLINK {why}; copies are refused for a while")));
+    }
+    log!(Notice, "Replica {} asks for synchronization", replica.name());
     replica.client.set_trait(Traits::REPLICA, true);
     state.replicas.push(replica.clone());
-    state.away.come(replica.identity(), from, server.engine.clock.now());
+    state.away.come(replica.identity(), from, now);
     feeding.note_followers(&state);
     if let Some(from) = from {
         feeding.continued.add(1);

@@ -45,7 +45,7 @@ pub struct Copy {
 enum Making {
     Underway,
     Made(Arc<Made>),
-    Failed(String),
+    Failed(io::ErrorKind, String),
 }
 
 /// What there is of a copy that is made.
@@ -81,7 +81,7 @@ impl Copy {
             Ok(made) => Making::Made(Arc::new(made)),
             Err(error) => {
                 self.spoil();
-                Making::Failed(error.to_string())
+                Making::Failed(error.kind(), error.to_string())
             }
         };
         self.changed.notify_all();
@@ -96,7 +96,7 @@ impl Copy {
         loop {
             match &*making {
                 Making::Made(made) => return Ok(made.clone()),
-                Making::Failed(reason) => return Err(io::Error::other(reason.clone())),
+                Making::Failed(kind, reason) => return Err(io::Error::new(*kind, reason.clone())),
                 Making::Underway if replica.is_gone() => {
                     return Err(io::Error::new(io::ErrorKind::BrokenPipe, "it is gone"));
                 }

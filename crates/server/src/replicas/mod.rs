@@ -8,6 +8,7 @@ pub mod copies;
 pub mod elder;
 pub mod foreign;
 pub mod journal;
+pub mod refused;
 pub mod replica;
 pub mod standing;
 pub mod synced;
@@ -16,6 +17,7 @@ use ::log::{Dresser, ReplicationId};
 use away::Away;
 use elder::Unknown;
 use parking_lot::Mutex;
+use refused::Refused;
 use replica::Replica;
 use replication::feed::{Backlog, Ranges};
 use std::collections::{BTreeMap, VecDeque};
@@ -115,6 +117,8 @@ pub struct State {
     pub id: Option<ReplicationId>,
     /// Those that have left.
     pub away: Away,
+    /// Those whose copies were refused of late.
+    pub refused: Refused,
     /// When the last heartbeat went into the stream.
     pub pinged_at: UnixMs,
     /// Where replicas were last asked how far they are.
