@@ -776,6 +776,58 @@ fn who_becomes_the_master_before_it_has_passed_its_copy_is_copied_from() {
     }
 }
 
+/// Who has the stream up to somewhere within what belongs to another's copy goes on from there, if it knows that what it has is whole; who does
+/// not know may be the one with the copy.
+#[test]
+fn who_is_whole_goes_on_wherever_others_stand_with_their_copies() {
+    for (edition, breaks_off) in [("durable", false), ("memory", true)] {
+        let mut midway = Midway::new(edition);
+        count_up(&mut midway.first.connect().unwrap());
+        await_all(&midway.second, &midway.first);
+        order(&midway.second, 1);
+        let mut client = midway.second.connect().unwrap();
+        let (id, next) = (field(&mut client, "master_replid"), info(&mut client, "slave_repl_offset") + 1);
+        count_up(&mut midway.first.connect().unwrap());
+        match breaks_off {
+            true => midway.third.kill(),
+            false => midway.end_copy(),
+        }
+        let mut client = midway.first.connect().unwrap();
+        wait_until("no copy is made", || info(&mut client, "rdb_bgsave_in_progress") == 0);
+        order(&midway.second, midway.first.address().port());
+        await_all(&midway.second, &midway.first);
+        assert_same(&midway.first, &midway.second);
+        assert_eq!(info(&mut client, "sync_full"), 2, "{}", midway.second.last_lines());
+        for (said, answer) in [("psync2", "FULLRESYNC "), ("psync2 capa whole", "CONTINUE ")] {
+            let mut asking = midway.first.connect().unwrap();
+            call_line_well(&mut asking, &format!("REPLCONF capa {said}"));
+            let reply = call_line_well(&mut asking, &format!("PSYNC {id} {next}"));
+            let begins = |line: &[u8]| line.starts_with(answer.as_bytes());
+            assert!(matches!(&reply, Value::Simple(line) if begins(line)), "{said}: {reply:?}");
+        }
+    }
+}
+
+/// What belonged to a server's own copy was left out of the stream that it has: nobody goes on with it there.
+#[test]
+fn the_stretch_of_its_own_copy_is_handed_to_nobody() {
+    for restarts in [false, true] {
+        let mut midway = Midway::new("durable");
+        count_up(&mut midway.first.connect().unwrap());
+        await_all(&midway.second, &midway.first);
+        order(&midway.second, 1);
+        count_up(&mut midway.first.connect().unwrap());
+        midway.end_copy();
+        await_all(&midway.third, &midway.first);
+        midway.first.kill();
+        if restarts {
+            midway.third.restart().unwrap();
+        }
+        assert_eq!(call(&mut midway.third.connect_loaded().unwrap(), &["REPLICAOF", "NO", "ONE"]), ok());
+        assert_copied(&midway.second, &midway.third);
+    }
+}
+
 #[test]
 fn a_log_that_has_ended_is_no_way_back() {
     let pair = Pair::with("memory", &["--appendonly", "yes", "--appendfsync", "always"]);

@@ -45,6 +45,9 @@ pub struct Replica {
     pub names: Vec<(ReplicationId, u64)>,
     /// It was master until now, and wants the other to take its place (PSYNC ... FAILOVER).
     pub hands_over: bool,
+    /// It knows that what it would go on from is of one moment, and not what a copy is before all that belongs to it has come: whoever else
+    /// stands at the same place, it may go on. A master that does not know the word passes it over.
+    pub is_whole: bool,
 }
 
 impl fmt::Debug for Replica {
@@ -208,7 +211,9 @@ impl Handshake {
             encode_request(out, &[b"REPLCONF", b"ip-address", address.as_bytes()]);
             self.awaited.push(Awaited::Option("ip-address"));
         }
-        encode_request(out, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"tarn"]);
+        let words =
+            [&b"REPLCONF"[..], b"capa", b"eof", b"capa", b"psync2", b"capa", b"tarn", b"capa", b"whole"];
+        encode_request(out, &words[..if self.replica.is_whole { 9 } else { 7 }]);
         self.awaited.push(Awaited::Option("capa"));
         if let Some(version) = &self.replica.version {
             encode_request(out, &[b"REPLCONF", b"version", version.as_bytes()]);

@@ -177,7 +177,9 @@ fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
             context.session.client.address
         );
     })?;
-    let wish = had(offset).filter(|_| id != b"?").map(|offset| Wish { id: id.to_vec(), offset });
+    let is_whole = context.session.said.as_ref().is_some_and(|said| said.is_whole);
+    let wish = had(offset).filter(|_| id != b"?");
+    let wish = wish.map(|offset| Wish { id: id.to_vec(), offset, is_whole });
     become_replica(context, Form::Psync, wish.as_ref())
 }
 
@@ -264,6 +266,7 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             b"capa" if value.eq_ignore_ascii_case(b"eof") => said.knows_eof = true,
             b"capa" if value.eq_ignore_ascii_case(b"psync2") => said.knows_psync2 = true,
             b"capa" if value.eq_ignore_ascii_case(b"tarn") => said.is_tarn = true,
+            b"capa" if value.eq_ignore_ascii_case(b"whole") => said.is_whole = true,
             // What it can do beside that is of no use here.
             b"capa" | b"version" => {}
             b"rdb-only" => said.rdb_only = rdb_only(value)?,
@@ -274,7 +277,7 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             }
             b"getack" => return Ok(()),
             b"common" => {
-                match joining::common(context.server, value)? {
+                match joining::common(context.server, value, said.is_whole)? {
                     Some((id, offset)) => reply.simple(format!("COMMON {id} {offset}")),
                     None => reply.simple("COMMON none"),
                 }

@@ -35,6 +35,8 @@ pub struct Wish {
     pub id: Vec<u8>,
     /// The offset behind what it has.
     pub offset: u64,
+    /// It knows that what it has there is of one moment.
+    pub is_whole: bool,
 }
 
 /// # Errors
@@ -111,7 +113,10 @@ fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bo
     let is = |id: &::log::ReplicationId| id.to_string().as_bytes().eq_ignore_ascii_case(&wish.id);
     let is_known =
         is(&stream.id) || stream.former.as_ref().is_some_and(|(id, until)| is(id) && wish.offset <= *until);
-    if !is_known || state.ranges.cover(wish.offset) {
+    // What belonged to the copy that is here was left out of the stream in part. Of others' copies there is only one who stands within.
+    let is_of_copy =
+        !server.following.is_whole_at(wish.offset) || !wish.is_whole && state.ranges.cover(wish.offset);
+    if !is_known || is_of_copy {
         return false;
     }
     let in_backlog = state.backlog.as_ref().is_some_and(|backlog| backlog.holds(wish.offset));
@@ -123,20 +128,20 @@ fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bo
 }
 
 /// Up to where a stream is the one that this server could go on with, of which somebody has these names: `id:offset`, separated by commas,
-/// the offset being how far it has it. None: it is another one, or no more of it is there.
+/// the offset being how far it has it. `is_whole`: see [`Wish`]. None: it is another one, or no more of it is there.
 ///
 /// # Errors
 /// That is not known yet, as with [`join`].
-pub fn common(server: &Server, names: &[u8]) -> Result<Option<(ReplicationId, u64)>> {
+pub fn common(server: &Server, names: &[u8], is_whole: bool) -> Result<Option<(ReplicationId, u64)>> {
     let is_linked = || server.following.status().is_none_or(|status| status.phase == Phase::Connected);
     match server.failover.is_on() || !is_linked() {
         true => Err(NO_MASTER_LINK),
-        false => Ok(find_common(server, names)),
+        false => Ok(find_common(server, names, is_whole)),
     }
 }
 
 /// By what a PSYNC would go on from: where the log does not sync at once replicas have more than is on disk here.
-fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
+fn find_common(server: &Server, names: &[u8], is_whole: bool) -> Option<(ReplicationId, u64)> {
     let state = server.feeding.state.lock();
     let stream = server.stream_beside(&state);
     let sent = state.backlog.as_ref().map_or(0, Backlog::end);
@@ -153,7 +158,7 @@ fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
     let (id, offset) = named
         .filter_map(|(id, offset)| Some((id, good_until(id)?.min(offset))))
         .find(|(id, _)| *id != ReplicationId::NONE)?;
-    let wish = Wish { id: id.to_string().into_bytes(), offset };
+    let wish = Wish { id: id.to_string().into_bytes(), offset, is_whole };
     may_go_on(server, &state, &stream, &wish).then_some((id, offset))
 }
 

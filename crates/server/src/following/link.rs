@@ -304,7 +304,8 @@ impl<'s> Link<'s> {
             Some(stream) => [(stream.id, stream.offset)].into_iter().chain(stream.former).collect(),
             None => Vec::new(),
         };
-        let replica = Replica { hands_over, names, ..replica(self.server) };
+        let is_whole = before.is_some_and(|before| self.server.following.is_whole_at(before.offset));
+        let replica = Replica { hands_over, names, is_whole, ..replica(self.server) };
         let (mut handshake, first) = Handshake::begin(replica, ask);
         let outcome = self.exchange(&mut handshake, first);
         if hands_over && handshake.has_asked() {
@@ -584,5 +585,6 @@ fn replica(server: &Server) -> Replica {
         version: None,
         names: Vec::new(),
         hands_over: false,
+        is_whole: false,
     }
 }

@@ -39,6 +39,8 @@ pub struct Said {
     pub knows_psync2: bool,
     /// It is a Tarn.
     pub is_tarn: bool,
+    /// It knows that what it would go on from is of one moment.
+    pub is_whole: bool,
     /// It may be a Redis from before 7.0 (`repl-rdb-version 9`), by what is configured when it asks.
     pub may_be_elder: bool,
     /// It wants a copy and nothing behind it.

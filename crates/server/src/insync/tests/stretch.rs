@@ -50,7 +50,7 @@ impl Feed {
         let stream = server.stream();
         self.id = stream.id;
         if let Some(offset) = *offset
-            && joining::goes_on(server, &Wish { id: id.to_string().into_bytes(), offset })
+            && joining::goes_on(server, &Wish { id: id.to_string().into_bytes(), offset, is_whole: true })
         {
             self.from = Some(offset);
             return Ok(Said::Continues { id: stream.id });
