@@ -14,7 +14,7 @@ use rounds::{rebirths, rounds};
 use shard::{Shard, wait_until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use testkit::ask::{call, ok, text};
+use testkit::ask::{call, is_error, ok, text};
 use testkit::relay::Way;
 use testkit::{Budget, Server};
 use wire::Value;
@@ -245,6 +245,24 @@ fn a_former_master_takes_back_what_only_it_has() {
     });
     assert_eq!(info(&mut client, "sync_rewinds"), 1);
     assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 0);
+}
+
+/// Who has fewer databases than a node could do nothing of what is written in the others, and is not let in. Who does not say how many may come, as nodes of an
+/// earlier version do.
+#[test]
+fn who_has_fewer_databases_is_no_node() {
+    let shard = Shard::begin(&["durable"], 0, &["--databases", "5"]);
+    let link = |more: &[&str]| {
+        let mut client = shard.nodes[0].connect().unwrap();
+        call(&mut client, &[&["INSYNC", "LINK", "tested", "1", "12345"], more].concat())
+    };
+    for more in [&["4"][..], &["0"], &["-1"]] {
+        assert!(error(&link(more)).contains("as many `databases` as it has, which are 5"), "{more:?}");
+    }
+    assert!(is_error(&link(&["many"]), "ERR value is not an integer"));
+    for more in [&[][..], &["5"], &["16"]] {
+        assert!(matches!(link(more), Value::Simple(_)), "{more:?}");
+    }
 }
 
 #[test]

@@ -35,8 +35,8 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Has another node become master in this one's place, without waiting for leases."),
     sub("insync|help", 2, HELP_FLAGS, |_, reply| help(reply, "INSYNC", HELP))
         .summary("Lists the subcommands."),
-    sub("insync|link", 5, BETWEEN_NODES, link)
-        .syntax("shard node life")
+    sub("insync|link", -5, BETWEEN_NODES, link)
+        .syntax("shard node life [databases]")
         .summary("Is what a node introduces itself to its master with."),
     sub("insync|promote", -2, FLAGS, promote)
         .syntax("[ACCEPT-LOSS [version]]")
@@ -193,7 +193,7 @@ pub fn role(standing: &Standing) -> &'static str {
     }
 }
 
-/// INSYNC LINK shard node life
+/// INSYNC LINK shard node life [databases]
 fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
     let shard = shard(context)?;
@@ -207,6 +207,13 @@ fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let life = life.map(Life).ok_or(Error::NotInteger)?;
     if context.session.link.is_some() {
         return Err(Error::text("ERR This connection is a link already"));
+    }
+    let databases = request.get(5).map(int).transpose()?;
+    let own = context.server.engine.keyspace.databases();
+    if let Some(databases) = databases.filter(|databases| *databases < i64::from(own)) {
+        return Err(Error::line(format!(
+            "ERR Whoever follows this node needs as many `databases` as it has, which are {own}, and not {databases}"
+        )));
     }
     let client = &context.session.client;
     client.set_trait(Traits::REPLICA, true);

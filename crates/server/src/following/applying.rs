@@ -4,7 +4,7 @@
 //! asked for first. Nobody else sees a difference: each has its keys' locks, and its record, for itself.
 //!
 //! No check that a client's request passes is made: neither rights nor memory nor limits. What the master did is done; an answer
-//! that is an error is told in the log, as it means that both hold different data.
+//! that is an error means that both hold different data: it is told in the log, and in a shard ends the link before it.
 //!
 //! What a slow script has is not waited for here: the unit is left, and done later. Whoever has the link goes on reporting meanwhile, and looks
 //! whether its order is in force.
@@ -29,6 +29,7 @@ use replication::link::limits::RUN_UNITS_MAX;
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::{Ticks, UnixMs};
@@ -49,6 +50,8 @@ pub enum Undone {
     HeldUp,
     /// What it needs cannot be read from the store.
     Unreadable(String),
+    /// The master has done what cannot be done here, which a member of a shard does not pass over.
+    Impossible(String),
 }
 
 /// The commands of units that are done together.
@@ -287,8 +290,7 @@ impl<'s> Applier<'s> {
 
     fn command(&mut self, batch: &mut Batch<'_>, request: &UnitRequest<'_>) -> Result<(), Undone> {
         if request.database >= self.server.engine.keyspace.databases() {
-            self.tell(request, &"there is no such database here (see `databases`)");
-            return Ok(());
+            return self.differ(batch, request, &"there is no such database here (see `databases`)");
         }
         let own = self.own(&request.request);
         let words = own.as_ref().map_or(request.request, RequestBuf::as_request);
@@ -319,21 +321,31 @@ impl<'s> Applier<'s> {
     ) -> Result<(), Undone> {
         match rejection {
             Rejection::Failed(_, error @ (Error::Unreadable(_) | Error::InUse)) if batch.has_effects() => {
-                log!(
-                    Warning,
-                    "Of a transaction that ends before offset {} a part is done here, and the rest cannot be: {error}. The server ends; its directory \
-                     holds what was there before",
-                    request.end
-                );
-                std::process::exit(1);
+                end_in_part(request, error)
             }
             Rejection::Failed(_, error @ Error::Unreadable(_)) => Err(Undone::Unreadable(error.to_string())),
             Rejection::Failed(_, Error::InUse) => {
                 self.claim_for(request);
                 Err(Undone::HeldUp)
             }
-            rejection => {
-                self.tell(request, rejection);
+            rejection => self.differ(batch, request, rejection),
+        }
+    }
+
+    /// The master has done something that cannot be done here. It is passed over, as in a Redis, but not in a shard: what a member acknowledges
+    /// counts as what the master has.
+    #[cold]
+    fn differ(
+        &mut self,
+        batch: &Batch<'_>,
+        request: &UnitRequest<'_>,
+        why: &dyn Display,
+    ) -> Result<(), Undone> {
+        match self.server.shard.is_on() {
+            true if batch.has_effects() => end_in_part(request, why),
+            true => Err(Undone::Impossible(why.to_string())),
+            false => {
+                self.tell(request, why);
                 Ok(())
             }
         }
@@ -455,7 +467,7 @@ impl<'s> Applier<'s> {
     }
 
     #[cold]
-    fn tell(&mut self, request: &UnitRequest<'_>, why: &dyn std::fmt::Display) {
+    fn tell(&mut self, request: &UnitRequest<'_>, why: &dyn Display) {
         self.errors += 1;
         if self.errors <= ERRORS_TOLD || self.errors.is_power_of_two() {
             log!(
@@ -465,4 +477,16 @@ impl<'s> Applier<'s> {
             );
         }
     }
+}
+
+/// What is done of a transaction cannot be taken back.
+#[cold]
+fn end_in_part(request: &UnitRequest<'_>, why: &dyn Display) -> ! {
+    log!(
+        Warning,
+        "Of a transaction that ends before offset {} a part is done here, and the rest cannot be: {why}. The server ends; its directory \
+         holds what was there before",
+        request.end
+    );
+    std::process::exit(1);
 }

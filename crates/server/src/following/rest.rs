@@ -122,7 +122,17 @@ impl Rest {
             match result {
                 Ok(()) => self.wait_for_log()?,
                 Err(Undone::HeldUp) => return Ok(false),
-                Err(Undone::Unreadable(why)) => return Err(self.unreadable(&why)),
+                Err(Undone::Unreadable(why)) => {
+                    let why = format!(", as the store cannot be read: {why}");
+                    let way_out =
+                        "Where the disk does not come back, a start with an empty directory takes a new copy";
+                    return Err(self.undone(&why, way_out));
+                }
+                Err(Undone::Impossible(why)) => {
+                    return Err(
+                        self.undone(&format!(": {why}"), "Else the data would differ from the master's")
+                    );
+                }
             }
         }
         Ok(true)
@@ -130,11 +140,11 @@ impl Rest {
 
     /// The link is not gone on with, so that nothing is acknowledged that is not done.
     #[cold]
-    fn unreadable(&self, why: &str) -> io::Error {
+    fn undone(&self, why: &str, way_out: &str) -> io::Error {
         let offset = self.units.place().offset;
         let text = format!(
-            "What the master sent behind offset {offset} cannot be done here, as the store cannot be read: {why}. The link is ended, and nothing more \
-             is acknowledged; it is tried again later. Where the disk does not come back, a start with an empty directory takes a new copy"
+            "What the master sent behind offset {offset} cannot be done here{why}. The link is ended, and nothing more is acknowledged; it is \
+             tried again later. {way_out}"
         );
         io::Error::new(ErrorKind::PermissionDenied, text)
     }
@@ -190,6 +200,78 @@ pub fn done(server: &Server) -> (u64, Option<u64>) {
             let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
             // What was written to a log that has just begun is worth nothing before its first checkpoint.
             (done, (!log.rests() && !log.lacks_checkpoint()).then_some(durable))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::followed::Master;
+    use crate::shard::{Address, Settings, Shard, Store};
+    use crate::{assembly, commands, following};
+    use ::log::Lsn;
+    use config::{Config, Startup};
+    use replication::insync::{Epoch, Life, MemberId, NodeId, Options};
+    use std::collections::BTreeMap;
+    use wire::encode_request;
+
+    fn server(is_member: bool) -> Arc<Server> {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory\ndatabases 2") else {
+            panic!("it makes sense")
+        };
+        let server = assembly::new(*config, 2);
+        let settings = Settings {
+            name: "tested".to_owned(),
+            node: NodeId(1),
+            nodes: BTreeMap::new(),
+            store: Store::Server(Address { host: "nowhere".to_owned(), port: 1 }),
+            options: Options::default(),
+        };
+        let id = MemberId { node: settings.node, life: Life(1) };
+        assert!(!is_member || server.shard.enter(Arc::new(Shard::new(settings, id, Epoch(1)))));
+        following::become_follower(&server);
+        server
+    }
+
+    /// A member says that it has what its master has, so it does not go on behind what it could not do; any other replica does, as in Redis.
+    #[test]
+    fn a_member_takes_nothing_behind_what_it_cannot_do() {
+        let beginning: &[&[&str]] = &[&["SELECT", "1"], &["SET", "k", "v"]];
+        let behind: &[&[&str]] = &[&["SELECT", "0"], &["SET", "k", "w"]];
+        let impossible: [&[&[&str]]; 4] = [
+            &[&["SELECT", "3"], &["SET", "k", "v"]],
+            &[&["LPUSH", "k", "v"]],
+            &[&["NEWER", "k"]],
+            &[&["GET"]],
+        ];
+        for (requests, is_member) in impossible.into_iter().flat_map(|one| [(one, true), (one, false)]) {
+            let server = server(is_member);
+            let order = following::stand_behind(&server, Master { host: String::new(), port: 0 }, None);
+            let mut rest = Rest::begin(&server, order, Stream::begin(Lsn::ZERO));
+            let mut applier = Applier::new(&server);
+            let mut take = |requests: &[&[&str]]| {
+                let mut bytes = Vec::new();
+                for words in requests {
+                    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+                    encode_request(&mut bytes, &words);
+                }
+                let taken = rest.take(&bytes, &mut applier);
+                (taken, done(&server).0)
+            };
+            let (taken, before) = take(beginning);
+            assert!(taken.is_ok_and(|is_done| is_done) && before > 0);
+            let (taken, after) = take(&[requests, behind].concat());
+            match is_member {
+                true => {
+                    let error = taken.expect_err("it cannot be done");
+                    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+                    let selected = if requests.len() > 1 { 23 } else { 0 };
+                    assert_eq!(after, before + selected, "{requests:?}: {error}");
+                }
+                false => assert!(taken.is_ok_and(|is_done| is_done) && after > before + 23, "{requests:?}"),
+            }
         }
     }
 }

@@ -107,22 +107,37 @@ impl Dialled<'_> {
             encode_request(&mut bytes, &words);
             answers += 1;
         }
-        encode_request(&mut bytes, &introduction(settings, own).each_ref().map(Vec::as_slice));
+        let introduction = introduction(settings, own, self.server.engine.keyspace.databases());
+        let words = introduction.each_ref().map(Vec::as_slice);
+        encode_request(&mut bytes, &words);
         outgoing.set_deadline(deadline);
         outgoing.write_all(&bytes, &mut || self.look())?;
-        let mut rest = Vec::new();
-        let mut last = String::new();
-        for _ in 0..answers {
-            last = loop {
-                match take_line(&mut rest)? {
-                    Some(line) => break line,
-                    None => read_more(&mut outgoing, &mut rest, &mut || self.look())?,
+        let (mut rest, mut last) = (Vec::new(), String::new());
+        while answers > 0 {
+            answers -= 1;
+            last = match self.next_line(&mut outgoing, &mut rest) {
+                Err(error) if error.to_string().starts_with(TOO_MANY_WORDS) && answers == 0 => {
+                    let mut bytes = Vec::new();
+                    encode_request(&mut bytes, &words[..WORDS_ONCE]);
+                    outgoing.write_all(&bytes, &mut || self.look())?;
+                    self.next_line(&mut outgoing, &mut rest)?
                 }
+                line => line?,
             };
         }
         let life = last.strip_prefix("life ").and_then(|life| life.parse().ok());
         let life = life.ok_or_else(|| io::Error::other("it does not say who it is"))?;
         Ok((outgoing, rest, MemberId { node, life: Life(life) }))
+    }
+
+    /// Waits for a line.
+    fn next_line(&self, outgoing: &mut Outgoing, rest: &mut Vec<u8>) -> io::Result<String> {
+        loop {
+            match take_line(rest)? {
+                Some(line) => return Ok(line),
+                None => read_more(outgoing, rest, &mut || self.look())?,
+            }
+        }
     }
 
     fn attend(
@@ -166,7 +181,14 @@ pub(super) fn take(shard: &Shard, (link, from): (LinkId, MemberId), line: &str) 
     Ok(())
 }
 
-pub(super) fn introduction(settings: &Settings, own: MemberId) -> [Vec<u8>; 5] {
+/// What a node of an earlier version answers to an introduction with the number of databases, which it takes without.
+const TOO_MANY_WORDS: &str = "ERR wrong number of arguments";
+
+/// The words of an introduction that such a one takes.
+const WORDS_ONCE: usize = 5;
+
+/// What a node says first: the shard, who it is, and how many databases it has, as it can do nothing in others.
+pub(super) fn introduction(settings: &Settings, own: MemberId, databases: u32) -> [Vec<u8>; 6] {
     let (node, life) = (own.node.0.to_string(), own.life.0.to_string());
     [
         b"INSYNC".to_vec(),
@@ -174,6 +196,7 @@ pub(super) fn introduction(settings: &Settings, own: MemberId) -> [Vec<u8>; 5] {
         settings.name.clone().into_bytes(),
         node.into_bytes(),
         life.into_bytes(),
+        databases.to_string().into_bytes(),
     ]
 }
 

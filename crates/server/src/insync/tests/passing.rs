@@ -153,7 +153,7 @@ impl World {
         let process = self.nodes[target].up.as_mut().filter(|_| is_there)?;
         let mut session = process.session();
         process.server.net.clients.add(session.client.clone());
-        let words = dialling::introduction(&process.shard.settings, own);
+        let words = dialling::introduction(&process.shard.settings, own, 1);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let (_, answer, _) = process.ask(&mut session, &words);
         let life = std::str::from_utf8(&answer).ok()?.trim_end().strip_prefix("+life ")?.parse().ok()?;
