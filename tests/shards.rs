@@ -247,6 +247,42 @@ fn a_former_master_takes_back_what_only_it_has() {
     assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 0);
 }
 
+/// A new master has fed nobody, and keeps its log for the former one all the same: that goes on where it was, whatever was written meanwhile.
+#[test]
+fn a_former_master_goes_on_behind_checkpoints_of_its_successor() {
+    let small = ["--shard-failover", "700", "--log-segment-size", "1mb", "--repl-backlog-size", "16kb"];
+    let mut shard = Shard::begin(&["durable", "durable", "durable"], 1, &small);
+    let former = shard.wait_until_whole();
+    let lives = |shard: &Shard| shard.nodes[former].standing().map(|own| own["node"].clone());
+    let before = lives(&shard);
+    shard.nodes[former].kill();
+    let write = |shard: &Shard, key: &str, value: &str| {
+        wait_until("it is acknowledged", || {
+            let client = shard.master().and_then(|(at, _)| shard.nodes[at].connect().ok());
+            client
+                .is_some_and(|mut client| client.call(&["SET", key, value]).is_ok_and(|reply| reply == ok()))
+        });
+    };
+    let long = "x".repeat(700 << 10);
+    for round in 0..3 {
+        (0..4).for_each(|number| write(&shard, &format!("long:{number}"), &long));
+        write(&shard, "round", &round.to_string());
+        for node in shard.nodes.iter().filter(|node| !node.is_down) {
+            let mut client = node.connect().unwrap();
+            wait_until("a checkpoint begins", || !is_error(&call(&mut client, &["BGREWRITEAOF"]), ""));
+            wait_until("it is written", || info(&mut client, "aof_rewrite_in_progress") == 0);
+        }
+    }
+    shard.nodes[former].restart();
+    let next = shard.wait_until_whole();
+    assert_eq!(lives(&shard), before, "{}", shard.nodes[former].server.last_lines());
+    let mut client = shard.nodes[former].connect().unwrap();
+    wait_until("it shows what was written meanwhile", || {
+        client.call(&["GET", "round"]).is_ok_and(|reply| reply == text("2"))
+    });
+    assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 0);
+}
+
 /// Who has fewer databases than a node could do nothing of what is written in the others, and is not let in. Who does not say how many may come, as nodes of an
 /// earlier version do.
 #[test]

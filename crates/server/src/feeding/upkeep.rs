@@ -4,7 +4,7 @@ use super::behind::close;
 use super::{PING, copying, say, synced, unfinished};
 use crate::replicas::State;
 use crate::replicas::away::Away;
-use crate::replicas::replica::{Form, Replica, Stage};
+use crate::replicas::replica::{Form, Identity, Replica, Stage};
 use crate::replicas::synced::Standing;
 use crate::server::Server;
 use config::{ClientClass, OutputLimit};
@@ -107,6 +107,15 @@ fn is_over(replica: &Replica, limit: OutputLimit, behind: u64, now: UnixMs) -> O
         _ => {}
     }
     None
+}
+
+/// Keeps what comes behind an offset for servers that have not followed this one, as for those that have and are away.
+pub fn keep_for(server: &Server, who: impl Iterator<Item = Identity>, from: u64) {
+    let now = server.engine.clock.now();
+    let mut state = server.feeding.state.lock();
+    who.for_each(|who| state.away.leave(who, Some(from), now));
+    drop(state);
+    keep_stream(server);
 }
 
 /// Keeps the segments that replicas need, or those that were here of late, as far as `replica-log-keep` goes.

@@ -632,6 +632,7 @@ impl Driver {
             std::thread::sleep(RETRY);
         };
         self.data = Holding::Whole;
+        reign::keep_for(&self.server, self.shard.others());
         let offset = feeding::end_of_written(&self.server);
         self.floor = Some(Floor { offset, stamp: self.stamp_of_end(offset) });
         // What was written before is shown once the first of what is written in this epoch is committed.

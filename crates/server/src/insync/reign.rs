@@ -3,7 +3,7 @@
 //! Thread rule: the driver's thread. Where it takes the place of the thread that has the link to a master (`following.thread`), that one has ended.
 
 use crate::blocking;
-use crate::feeding::{self, joining, synced};
+use crate::feeding::{self, joining, synced, upkeep};
 use crate::followed::Master;
 use crate::following::{self, rewinding};
 use crate::pause::{Paused, Purpose};
@@ -111,6 +111,14 @@ pub fn begin_stream(server: &Arc<Server>, id: ReplicationId) -> io::Result<u64> 
         return Err(io::Error::other("the log takes nothing"));
     }
     Ok(feeding::end_of_written(server))
+}
+
+/// Has the stream be kept for other nodes of the shard, of which this server does not know how far they are: the former master, and who was away
+/// by then, come from where the reign begins, or from a little before.
+pub fn keep_for(server: &Server, others: Vec<Address>) {
+    let from = feeding::end_of_written(server).saturating_sub(server.engine.config.repl_backlog_size());
+    let others = others.into_iter().map(|Address { host, port }| (host, port, 0));
+    upkeep::keep_for(server, others, from);
 }
 
 /// Clients write from now on.

@@ -297,6 +297,16 @@ impl Shard {
         self.nodes.read().get(&node).cloned()
     }
 
+    /// Where all others are.
+    pub fn others(&self) -> Vec<Address> {
+        let nodes = self.nodes.read();
+        nodes
+            .iter()
+            .filter(|(node, _)| **node != self.settings.node)
+            .map(|(_, address)| address.clone())
+            .collect()
+    }
+
     /// The nodes are there from now on.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, Address>) {
         *self.nodes.write() = nodes;
