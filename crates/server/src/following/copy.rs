@@ -5,7 +5,7 @@ use super::taken;
 use crate::blocking;
 use crate::feeding::unfinished;
 use crate::server::Server;
-use ::log::{Lsn, Stream};
+use ::log::{Lsn, ReplicationId, Stream};
 use engine::import::rdb;
 use engine::replacement::{self, Alone, Beside, Failure, Loaded};
 use engine::scripts::Libraries;
@@ -132,7 +132,7 @@ pub fn put_in_place(
         return Err(io::Error::other("The copy is wanted no more"));
     }
     taken::note_coming(server, (stream.offset, until))?;
-    let is_of_another = server.stream().id != stream.id;
+    let before = server.stream().id;
     server.following.copies.fetch_add(1, Ordering::Relaxed);
     let replaced = match (coming, &alone) {
         (Coming::File(path, libraries), Some(alone)) => {
@@ -156,11 +156,7 @@ pub fn put_in_place(
     }
     match replaced {
         Ok(()) => {
-            server.feeding.break_off(stream.offset);
-            if is_of_another {
-                unfinished::forget_all(server);
-            }
-            taken::note_here(server, (stream.offset, until));
+            note_in_place(server, before, (stream, until));
             // What was written beside the former data is gone.
             server.engine.keyspace.remember_beside(true);
             serve_waiting(server);
@@ -178,6 +174,15 @@ pub fn put_in_place(
         }
         Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
     }
+}
+
+/// What is here is the copy, where the stream was called something else before, perhaps.
+fn note_in_place(server: &Server, before: ReplicationId, (stream, until): (Stream, u64)) {
+    server.feeding.break_off(stream.offset);
+    if before != stream.id {
+        unfinished::forget_all(server);
+    }
+    taken::note_here(server, (stream.offset, until));
 }
 
 /// Who waits for a key that came with the copy is served.
