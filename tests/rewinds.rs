@@ -3,6 +3,7 @@
 
 use crate::{info, tarn};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use testkit::ask::{ask, call, call_line, call_line_well, call_well, is_error, ok, text, wait_until};
 use testkit::contents::{Contents, now_ms};
 use testkit::relay::Relay;
@@ -806,6 +807,32 @@ fn who_is_whole_goes_on_wherever_others_stand_with_their_copies() {
             assert!(matches!(&reply, Value::Simple(line) if begins(line)), "{said}: {reply:?}");
         }
     }
+}
+
+/// What a tool takes of a master says where in the stream it was begun, and is of no one moment: who starts with it does not know that, and may be
+/// anybody there.
+#[test]
+fn who_starts_with_what_a_tool_took_gets_a_copy() {
+    let first = server("durable");
+    let port = first.address().port().to_string();
+    let mut second = server_with("memory", &["--save", "", "--replicaof", "127.0.0.1", &port]);
+    let mut client = first.connect().unwrap();
+    count_up(&mut client);
+    await_all(&second, &first);
+    second.kill();
+    call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
+    let file = second.dir().join("dump.rdb");
+    let mut tool = Command::new("redis-cli");
+    tool.args(["-p", &port, "--rdb"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut tool = tool.spawn().unwrap();
+    wait_until("the copy is on its way", || info(&mut client, "rdb_bgsave_in_progress") == 1);
+    count_up(&mut client);
+    call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    assert!(tool.wait().unwrap().success());
+    second.restart().unwrap();
+    await_all(&second, &first);
+    assert_same(&first, &second);
+    assert_eq!(info(&mut client, "sync_full"), 3, "{}", second.last_lines());
 }
 
 /// What belonged to a server's own copy was left out of the stream that it has: nobody goes on with it there.

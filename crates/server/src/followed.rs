@@ -119,6 +119,8 @@ pub struct Following {
     /// Offsets between the beginning and the end of the copy that is here, and of one that is about to take its place: what is here is of no
     /// one moment in between, nor is what it has of the stream anybody else's. Locked for a moment only, and nothing with it.
     pub taken: Mutex<Ranges>,
+    /// Where in the stream the file stands that a start took up: a copy that a tool took of a master is of no one moment, and does not say so.
+    pub of_file: OnceLock<u64>,
 }
 
 /// Rings when the log is durable further than before, for one who waits for that and for the master at once.
@@ -203,6 +205,11 @@ impl Following {
     /// Whether what is here is of one moment, where the stream is at this offset.
     pub fn is_whole_at(&self, offset: u64) -> bool {
         !self.taken.lock().cover(offset)
+    }
+
+    /// Whether that is known, and others need not look whether it could be otherwise.
+    pub fn knows_whole_at(&self, offset: u64) -> bool {
+        self.is_whole_at(offset) && self.of_file.get() != Some(&offset)
     }
 
     /// Whether clients may not be shown what there is: the link is down, and nothing old is to be served.

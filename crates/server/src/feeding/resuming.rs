@@ -67,7 +67,11 @@ pub fn take_up(server: &Server, place: Option<Place>) -> Expired {
     if engine.config.replicaof().is_some() {
         // Its master says what goes.
         engine.keyspace.keep_all(KeepsAll::Following, true);
-        place.into_iter().for_each(|place| server.set_stream(stream_at(place, Some(place.database))));
+        if let Some(place) = place {
+            server.set_stream(stream_at(place, Some(place.database)));
+            // There is one start.
+            let _ = server.following.of_file.set(place.offset);
+        }
         return Expired::Kept;
     }
     if let Some(place) = place.filter(|_| !unfinished::are_anywhere(server)) {

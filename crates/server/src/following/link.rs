@@ -304,7 +304,7 @@ impl<'s> Link<'s> {
             Some(stream) => [(stream.id, stream.offset)].into_iter().chain(stream.former).collect(),
             None => Vec::new(),
         };
-        let is_whole = before.is_some_and(|before| self.server.following.is_whole_at(before.offset));
+        let is_whole = before.is_some_and(|before| self.server.following.knows_whole_at(before.offset));
         let replica = Replica { hands_over, names, is_whole, ..replica(self.server) };
         let (mut handshake, first) = Handshake::begin(replica, ask);
         let outcome = self.exchange(&mut handshake, first);
