@@ -150,7 +150,7 @@ fn a_server_that_cannot_save_stays() {
     assert!(is_error(&asking.read_value().unwrap(), "ERR Errors trying to SHUTDOWN. Check logs."));
     assert_eq!(left_ms(&mut client), None);
     assert_eq!(call(&mut client, &["SET", "a", "2"]), ok());
-    assert!(master.output().contains("Errors trying to shut down the server."), "{}", master.last_lines());
+    wait_until("it says so", || master.output().contains("Errors trying to shut down the server."));
     assert_eq!(ask(&mut client, &["SHUTDOWN", "NOW"]), "ERR Errors trying to SHUTDOWN. Check logs.");
     client.send_request(&["SHUTDOWN", "NOW", "FORCE"]).unwrap();
     await_end(&mut master);

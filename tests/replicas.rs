@@ -694,6 +694,8 @@ fn who_waits_waits_for_nothing_but_what_it_has_written() {
             }
             assert!(!has(&mut writer, "1"), "{edition}: {requests:?}");
             assert!(has(&mut nobody, "20000"), "{edition}: {requests:?}");
+            // Nobody waits until what is published is on disk, and INFO tells of nothing else.
+            call(&mut other, &["SET", "b", "behind it"]);
             acknowledge(&mut nobody);
             // What others write is nothing to it, and neither is what it only looks at.
             call(&mut other, &["SET", "a", "other"]);

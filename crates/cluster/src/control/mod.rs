@@ -20,7 +20,7 @@ pub mod view;
 
 pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
-pub use orders::{Force, Order};
+pub use orders::{Force, Order, Setting};
 pub use rebalance::Measure;
 pub use view::{Leader, Policy, Standing, View, key};
 

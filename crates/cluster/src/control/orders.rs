@@ -67,7 +67,11 @@ pub enum Setting {
 }
 
 impl Setting {
-    fn read(name: &str, value: &str) -> Result<Setting, String> {
+    /// A setting that an operator may give, by its name.
+    ///
+    /// # Errors
+    /// One sentence: there is none of this name, or it cannot be that.
+    pub fn read(name: &str, value: &str) -> Result<Setting, String> {
         let number = || value.parse::<u64>().map_err(|_| format!("'{value}' is no number"));
         match name {
             "copies" => match u32::try_from(number()?) {

@@ -1,7 +1,7 @@
 //! `tarn config`: a config server.
 
 use super::{option, value_of};
-use crate::control::{Leader, Options, Policy};
+use crate::control::{Leader, Options, Policy, Setting};
 use crate::service::{self, Settings};
 use crate::store::Store;
 use crate::store::embedded::Embedded;
@@ -144,8 +144,10 @@ impl Given {
             "server-user" => self.server_user = value,
             "server-password" => self.server_password = Some(value),
             "maxclients" => self.clients_max = number(name, &value, 1)?,
-            "copies" => self.policy.copies = number(name, &value, 1)?,
-            "shards" => self.policy.shards = number(name, &value, 0)?,
+            "copies" | "shards" => {
+                let setting = Setting::read(name, &value).map_err(|why| format!("--{name}: {why}"))?;
+                self.policy = setting.put_to(self.policy);
+            }
             "replace-after" => {
                 let read = Policy::read_replace_after(&value);
                 self.policy.replace_after = read.map_err(|why| format!("--{why}"))?;
