@@ -190,16 +190,16 @@ impl Control {
         match event {
             Event::Tick => {}
             Event::Read(reading) => {
-                self.view = Some(View::of(&reading, &self.options.prefix));
+                let (view, senseless) = View::of(&reading, &self.options.prefix);
+                self.view = Some(view);
+                self.note_senseless(&senseless);
                 self.not_before = now;
                 self.look_at_view(now);
             }
             Event::Changed { revision, changed } => {
                 if let Some(view) = &mut self.view {
                     let senseless = view.follow(revision, &changed, &self.options.prefix);
-                    for key in senseless {
-                        self.note(format!("The store holds something in {key} that makes no sense"));
-                    }
+                    self.note_senseless(&senseless);
                     self.not_before = now;
                     self.look_at_view(now);
                 }
@@ -346,6 +346,12 @@ impl Control {
 
     fn note(&mut self, text: String) {
         self.actions.push(Action::Note(text));
+    }
+
+    fn note_senseless(&mut self, keys: &[String]) {
+        for key in keys {
+            self.note(format!("The store holds something in {} that makes no sense", key.escape_debug()));
+        }
     }
 
     /// Whatever can be done now.

@@ -876,6 +876,20 @@ fn clusters_come_through_whatever_happens() {
     }
 }
 
+#[test]
+fn what_makes_no_sense_is_told_whether_it_is_read_or_seen() {
+    let mut control = World::new(9, 1, policy(1)).configs.remove(0).control;
+    let (now, revision) = (Moment(1), Revision(1));
+    let note = |key: &str| Action::Note(format!("The store holds something in {key} that makes no sense"));
+    let entry = |key: &str| Entry { key: format!("{PREFIX}{key}"), value: "x".to_owned(), revision };
+    let reading = Reading { revision, entries: vec![entry("note"), entry("a\nb")] };
+    let told = control.step(Event::Read(reading), now);
+    assert_eq!(told[..2], [note("note"), note("a\\nb")]);
+    let changed = vec![Changed { key: format!("{PREFIX}slots"), value: Some("y".to_owned()) }];
+    let told = control.step(Event::Changed { revision: Revision(2), changed }, now);
+    assert_eq!(told[..1], [note("slots")]);
+}
+
 /// Half the masters of a large cluster at once. Reports what that takes of the leader.
 #[test]
 fn a_large_cluster_loses_half_of_its_masters() {

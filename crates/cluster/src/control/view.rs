@@ -236,20 +236,22 @@ pub struct View {
 }
 
 impl View {
-    /// All of it, as it was read. `prefix` is the cluster's.
+    /// All of it, as it was read. `prefix` is the cluster's. What makes no sense counts as what is not there, and its keys are given back.
     #[must_use]
-    pub fn of(reading: &Reading, prefix: &str) -> View {
+    pub fn of(reading: &Reading, prefix: &str) -> (View, Vec<String>) {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
+        let mut senseless = Vec::new();
         for entry in &reading.entries {
-            if let Some(key) = entry.key.strip_prefix(prefix) {
-                view.take(key, Some(&entry.value), entry.revision);
+            let Some(key) = entry.key.strip_prefix(prefix) else { continue };
+            if !view.take(key, Some(&entry.value), entry.revision) {
+                senseless.push(key.to_owned());
             }
         }
-        view
+        (view, senseless)
     }
 
-    /// Follows a change. What makes no sense counts as what is not there, and its key is given back.
+    /// Follows a change; the same of what makes no sense.
     pub fn follow(&mut self, revision: Revision, changed: &[Changed], prefix: &str) -> Vec<String> {
         let mut senseless = Vec::new();
         for Changed { key, value } in changed {

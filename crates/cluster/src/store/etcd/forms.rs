@@ -10,10 +10,11 @@ pub fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
+/// A text from base64. Bytes that are none are replaced: anybody may write a key beside Tarn's, which is no reason to see none of them.
 fn decoded(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
-        Value::String(text) => String::from_utf8(STANDARD.decode(text).ok()?).ok(),
+        Value::String(text) => Some(String::from_utf8_lossy(&STANDARD.decode(text).ok()?).into_owned()),
         _ => None,
     }
 }

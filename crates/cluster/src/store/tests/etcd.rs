@@ -3,6 +3,8 @@
 use super::{PATIENCE, compare, done, keeps_its_promises, next, put};
 use crate::store::etcd::{Etcd, Options};
 use crate::store::{Change, Outcome, Revision, Seen, Store};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -52,6 +54,33 @@ fn one_member_keeps_what_is_promised() {
 fn three_members_keep_what_is_promised() {
     let members = Members::start(3);
     keeps_its_promises(&members.store(), &|revision| members.compact(revision));
+}
+
+/// Tarn writes nothing else, but others can: it is for who reads the keys to make no sense of it, and all other keys are seen.
+#[test]
+fn what_is_no_text_hides_nothing() {
+    let members = Members::start(1);
+    let store = members.store();
+    let begin = done(&store, Vec::new(), vec![put("/t/a", "1")]);
+    let coded = |bytes: &[u8]| STANDARD.encode(bytes);
+    for (key, value) in [(&b"/t/note"[..], &b"\xff"[..]), (b"/t/x\xfe", b"1")] {
+        members.call("/v3/kv/put", &json!({ "key": coded(key), "value": coded(value) }));
+    }
+    let last = done(&store, Vec::new(), vec![put("/t/b", "2")]);
+    let [strange, named] = [Revision(last.0 - 2), Revision(last.0 - 1)];
+    let mut watch = store.watch("/t/", begin).expect("it answers");
+    assert_eq!(next(&mut *watch), (strange, vec![super::set_to("/t/note", "\u{fffd}")]));
+    assert_eq!(next(&mut *watch), (named, vec![super::set_to("/t/x\u{fffd}", "1")]));
+    assert_eq!(next(&mut *watch), (last, vec![super::set_to("/t/b", "2")]));
+    let all = store.read("/t/").expect("it answers");
+    let expected = [
+        ("/t/a", "1", begin),
+        ("/t/b", "2", last),
+        ("/t/note", "\u{fffd}", strange),
+        ("/t/x\u{fffd}", "1", named),
+    ];
+    assert_eq!(super::held(&all), expected);
+    assert_eq!(store.latest("/t/"), Ok(last));
 }
 
 #[test]
