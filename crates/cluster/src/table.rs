@@ -11,8 +11,11 @@ const HEAD: [&str; 9] = ["shard", "node", "role", "address", "id", "zone", "keys
 pub fn of(status: &Value) -> String {
     let mut shown = String::new();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    if let Some(trouble) = status["store"].as_str().filter(|store| *store != "ok") {
+        // Writing to a string does not fail.
+        let _ = writeln!(shown, "THE STORE OF DECISIONS IS NOT WELL, and what follows may be old: {trouble}");
+    }
     let is_served = status["serves"].as_bool() == Some(true);
-    // Writing to a string does not fail.
     let _ = writeln!(
         shown,
         "cluster {}  revision {}  leader {}  {} of 16384 slots  {}",

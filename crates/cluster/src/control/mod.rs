@@ -42,7 +42,11 @@ const SETTLING: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_millis(200);
 /// How long after a change that came to nothing the next one is tried.
 const RETRY: Duration = Duration::from_millis(100);
+/// How often a store that takes no changes is tried where nothing is due.
+const TRYING: Duration = Duration::from_secs(1);
 
+/// What is told while changes come to nothing, before why.
+const STORE_REFUSES: &str = "The store of decisions takes no changes";
 /// What a server is told that was removed.
 const REMOVED: &str =
     "REMOVED this server was removed from the cluster; it may come back with an empty directory";
@@ -82,8 +86,8 @@ pub enum Event {
     },
     /// What became of [`Action::Change`].
     Answered(Outcome),
-    /// What became of [`Action::Grant`].
-    Granted(Option<LeaseId>),
+    /// What became of [`Action::Grant`]: a sentence if there is none.
+    Granted(Result<LeaseId, String>),
     /// What became of [`Action::Renew`]; None: nobody can say.
     Renewed(LeaseId, Option<bool>),
     /// A server introduces itself.
@@ -147,6 +151,15 @@ struct Joining {
     server: Server,
 }
 
+/// That the store gives answers, and takes no changes.
+#[derive(Clone, Debug)]
+struct Refusal {
+    /// Why the last one came to nothing.
+    why: String,
+    /// When that was known.
+    at: Moment,
+}
+
 /// What a config server knows and does.
 pub struct Control {
     options: Options,
@@ -157,6 +170,8 @@ pub struct Control {
     work: Option<Work>,
     /// When the next change may be thought of.
     not_before: Moment,
+    /// None: the store takes changes, as far as it is known.
+    refusal: Option<Refusal>,
     heard: BTreeMap<ServerId, Heard>,
     /// Since when each server waits for a place.
     waiting: BTreeMap<ServerId, Moment>,
@@ -176,6 +191,7 @@ impl Control {
             election: Election::default(),
             work: None,
             not_before: Moment(0),
+            refusal: None,
             heard: BTreeMap::new(),
             waiting: BTreeMap::new(),
             joining: Vec::new(),
@@ -197,6 +213,7 @@ impl Control {
                 self.look_at_view(now);
             }
             Event::Changed { revision, changed } => {
+                self.store_takes_changes();
                 if let Some(view) = &mut self.view {
                     let senseless = view.follow(revision, &changed, &self.options.prefix);
                     self.note_senseless(&senseless);
@@ -205,7 +222,13 @@ impl Control {
                 }
             }
             Event::Answered(outcome) => self.answered(outcome, now),
-            Event::Granted(lease) => self.election.granted(lease, self.options.lease, now),
+            Event::Granted(lease) => {
+                self.election.granted(lease.as_ref().ok().copied(), self.options.lease, now);
+                match lease {
+                    Ok(_) => self.store_takes_changes(),
+                    Err(why) => self.store_refuses(why, now),
+                }
+            }
             Event::Renewed(lease, is_held) => self.election.renewed(lease, is_held, self.options.lease, now),
             Event::Joins { ticket, cluster, server } => self.joins(ticket, &cluster, server, now),
             Event::Here { id, at, figures } => {
@@ -244,6 +267,25 @@ impl Control {
     #[must_use]
     pub fn leader(&self) -> Option<&Leader> {
         self.view.as_ref().and_then(|view| view.leader.as_ref())
+    }
+
+    /// Why the store takes no changes, if the last one came to nothing: that it can be read says nothing of it.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_ref().map(|refusal| refusal.why.as_str())
+    }
+
+    fn store_refuses(&mut self, why: String, now: Moment) {
+        if self.refusal.is_none() {
+            self.note(format!("{STORE_REFUSES}: {why}"));
+        }
+        self.refusal = Some(Refusal { why, at: now });
+    }
+
+    fn store_takes_changes(&mut self) {
+        if self.refusal.take().is_some() {
+            self.note("The store of decisions takes changes again".to_owned());
+        }
     }
 
     /// Who was heard of.

@@ -3,7 +3,7 @@
 
 use super::losing::Losing;
 use super::view::{Standing, View};
-use super::{Action, Control, Policy, SILENT, Ticket};
+use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,6 +108,8 @@ impl Setting {
 pub enum Done {
     /// Another setting.
     Policy(Setting),
+    /// Nothing is different, but the store has taken a change.
+    Tried,
     /// A server goes.
     Remove(ServerId),
     /// A spare gets a place, beside a server that is to go, or to be master.
@@ -126,6 +128,8 @@ pub(super) enum Stage {
     Ready(Done),
     /// The change is under way.
     Under,
+    /// The store takes changes: a master that yields before that is sure may have no heir.
+    Tried,
     /// It was told so and agreed; the decision is to say so. Since when.
     Switching(ShardId, u32, Moment),
     /// A spare is to become a member.
@@ -215,6 +219,10 @@ impl Control {
                     under.stage = Stage::Copying(id);
                     continue;
                 }
+                (Done::Tried, _) => {
+                    under.stage = Stage::Tried;
+                    continue;
+                }
                 (Done::Place(..), Order::Lose(_)) => {
                     under.stage = Stage::New;
                     continue;
@@ -240,7 +248,11 @@ impl Control {
         for ticket in tickets {
             let Some((under, view)) = self.orders.0.get(&ticket).zip(self.view.as_ref()) else { continue };
             let next = match now >= under.deadline {
-                true => refuse("it took too long and is given up; what was done of it holds"),
+                true => {
+                    let why = self.refusal().map(|why| format!(". {STORE_REFUSES}: {why}"));
+                    let why = why.unwrap_or_default();
+                    refuse(format!("it took too long and is given up; what was done of it holds{why}"))
+                }
                 false => self.next(under, view, now),
             };
             self.take_step(ticket, next);
@@ -292,7 +304,7 @@ impl Control {
                 }
                 _ => Next::Wait,
             },
-            (Order::Switch(shard, to), _) => self.next_of_switch(view, *shard, *to, now),
+            (Order::Switch(shard, to), stage) => self.next_of_switch(view, *shard, *to, stage, now),
             (Order::Remove(id, _), Stage::Switching(shard, _, since)) => {
                 let goes = view.servers.get(id).and_then(|server| server.place).map(|place| place.node);
                 // Whoever is master instead of it: then it may go.
@@ -353,7 +365,14 @@ impl Control {
         }
     }
 
-    fn next_of_switch(&self, view: &View, shard: ShardId, to: Option<ServerId>, now: Moment) -> Next {
+    fn next_of_switch(
+        &self,
+        view: &View,
+        shard: ShardId,
+        to: Option<ServerId>,
+        stage: &Stage,
+        now: Moment,
+    ) -> Next {
         let Some(Standing::Begun(decision)) = view.shards.get(&shard) else {
             return refuse(format!("there is no shard {shard} that has begun"));
         };
@@ -369,6 +388,7 @@ impl Control {
         };
         let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
         match (chosen.zip(place), to) {
+            (Some(_), _) if !matches!(stage, Stage::Tried) => Next::Stage(Stage::Ready(Done::Tried)),
             (Some((chosen, place)), _) => {
                 Next::Promote(chosen, Loss::Refused, Stage::Switching(place.shard, place.node, now))
             }
@@ -396,7 +416,7 @@ impl Control {
         let Some(place) = server.place else { return Next::Stage(Stage::Ready(Done::Remove(id))) };
         let standing = view.shards.get(&place.shard);
         if standing.and_then(Standing::master) == Some(place.node) {
-            return self.next_of_switch(view, place.shard, None, now);
+            return self.next_of_switch(view, place.shard, None, stage, now);
         }
         let members = standing.map(Standing::members).unwrap_or_default();
         let placed = view.placed_in(place.shard);

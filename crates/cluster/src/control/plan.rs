@@ -3,7 +3,7 @@
 use super::moves::Followed;
 use super::orders::{Done, Setting};
 use super::view::{Standing, View, key};
-use super::{Control, IDLE, Joining, Policy, RETRY, SETTLING, Ticket, shard_of};
+use super::{Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, shard_of};
 use crate::store::{Change, Compare, LeaseId, Outcome, Revision, Write};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +85,13 @@ impl Draft {
         Some(node)
     }
 
+    /// Has the change be one of the store in any case, if nothing else is.
+    fn write_policy_again(&mut self) {
+        if let Some(policy) = self.after.policy {
+            self.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+        }
+    }
+
     fn change(&self) -> Change {
         let key = |name: &String| format!("{}{name}", self.prefix);
         let compares =
@@ -113,6 +120,10 @@ impl Control {
         } else if let Some(revision) = self.election.revision() {
             draft.compares.insert(key::LEADER.to_owned(), revision);
             self.plan(&mut draft, now);
+            let is_refused = |refusal: &super::Refusal| now.since(refusal.at) >= TRYING;
+            if draft.writes.is_empty() && self.refusal.as_ref().is_some_and(is_refused) {
+                draft.write_policy_again();
+            }
         } else if let Some(lease) = self.election.lease()
             && view.leader.is_none()
         {
@@ -175,6 +186,7 @@ impl Control {
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
                     draft.after.policy = Some(policy);
                 }
+                Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
                 Done::Restored(number, slots) => {
                     let policy = draft.after.policy.filter(|policy| policy.restore == *number);
@@ -332,6 +344,7 @@ impl Control {
         let Some(Work::Asked(then)) = self.work.take() else { return };
         match outcome {
             Outcome::Done(revision) => {
+                self.store_takes_changes();
                 for note in &then.notes {
                     self.note(note.clone());
                 }
@@ -341,7 +354,20 @@ impl Control {
             Outcome::Conflict | Outcome::Unknown(_) | Outcome::Unreached(_) => {
                 // What it was about is thought of anew, by what is known then.
                 self.not_before = now.plus(RETRY);
-                self.joining.extend(then.joined);
+                match outcome {
+                    Outcome::Unknown(why) | Outcome::Unreached(why) => {
+                        // They ask again as long as they want to join.
+                        for joined in then.joined {
+                            let line = format!("UNAVAILABLE {STORE_REFUSES}: {why}");
+                            self.answer(joined.ticket, Err(line));
+                        }
+                        self.store_refuses(why, now);
+                    }
+                    _ => {
+                        self.store_takes_changes();
+                        self.joining.extend(then.joined);
+                    }
+                }
                 self.ask_again(then.moves);
                 for (ticket, done) in then.orders {
                     self.orders.put_back(ticket, done);

@@ -65,6 +65,7 @@ impl Control {
     #[must_use]
     pub fn serves(&self, now: Moment) -> bool {
         let Some(view) = self.view() else { return false };
+        let has_slots = |(id, _): &(&ShardId, &Standing)| view.slots.count_of(**id) > 0;
         let is_well = |(id, standing): (&ShardId, &Standing)| {
             let placed = view.placed_in(*id);
             let master = standing.master().and_then(|node| placed.get(&node).copied());
@@ -73,7 +74,7 @@ impl Control {
                 self.lives(server.id, now) && said("role") == Some("master") && said("serves") != Some("0")
             })
         };
-        view.slots.count() == wire::SLOTS && view.shards.iter().all(is_well)
+        view.slots.count() == wire::SLOTS && view.shards.iter().filter(has_slots).all(is_well)
     }
 
     /// Whether a server has said that its data is none of what its shard's decision names: another life is other data, whatever its number.

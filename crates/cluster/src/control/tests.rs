@@ -18,6 +18,9 @@ const PREFIX: &str = "/tarn/test/";
 /// What passes between two looks at the world.
 const STEP: Duration = Duration::from_millis(50);
 
+/// Why a store takes no changes.
+const FULL: &str = "there is no room";
+
 /// The store: one process that never fails; the ways to it do.
 #[derive(Default)]
 struct Model {
@@ -132,6 +135,8 @@ struct World {
     lost_one_in: u64,
     /// Changes that are done when nobody waits for them any more.
     late: Vec<(Moment, Change)>,
+    /// The store answers, and takes no changes.
+    is_full: bool,
     /// Masters that agree to hand over give up.
     gives_up: bool,
     /// Has changes be less than they ought to.
@@ -169,6 +174,7 @@ impl World {
             slowness: 300_000,
             lost_one_in: 50,
             late: Vec::new(),
+            is_full: false,
             gives_up: false,
             weaken: None,
         };
@@ -310,6 +316,7 @@ impl World {
         let is_lost = self.is_rough && self.chance(self.lost_one_in);
         match action {
             Action::Change(_) if is_cut => Some(Event::Answered(Outcome::Unreached("cut off".to_owned()))),
+            Action::Change(_) if self.is_full => Some(Event::Answered(Outcome::Unreached(FULL.to_owned()))),
             Action::Change(mut change) => {
                 if let Some(weaken) = self.weaken {
                     weaken(&mut change);
@@ -323,12 +330,12 @@ impl World {
                 let outcome = if is_lost { Outcome::Unknown("lost".to_owned()) } else { outcome };
                 Some(Event::Answered(outcome))
             }
-            Action::Grant(_) if is_cut => Some(Event::Granted(None)),
+            Action::Grant(_) if is_cut => Some(Event::Granted(Err("cut off".to_owned()))),
             Action::Grant(length) => {
                 self.store.granted += 1;
                 let lease = LeaseId(self.store.granted);
                 self.store.leases.insert(lease, (self.now.plus(length), length));
-                Some(Event::Granted((!is_lost).then_some(lease)))
+                Some(Event::Granted((!is_lost).then_some(lease).ok_or("lost".to_owned())))
             }
             Action::Renew(lease) if is_cut || is_lost => Some(Event::Renewed(lease, None)),
             Action::Renew(lease) => {
@@ -874,6 +881,79 @@ fn clusters_come_through_whatever_happens() {
         }));
         assert!(whole.is_ok(), "TARN_SEED={seed} TARN_STEPS=1");
     }
+}
+
+#[test]
+fn nobody_yields_and_nobody_waits_while_the_store_takes_no_changes() {
+    let mut world = World::whole(11, 2);
+    world.run_for(Duration::from_secs(1));
+    let before = world.standing(ShardId(0));
+    world.is_full = true;
+    let master = before.as_ref().and_then(Standing::master).expect("there is one");
+    let id = world.places[&Place { shard: ShardId(0), node: master }];
+    let (at, switch) =
+        world.ask(|ticket| Event::Wants(ticket, Order::Switch(ShardId(0), None))).expect("somebody leads");
+    let (_, remove) = world
+        .ask(|ticket| Event::Wants(ticket, Order::Remove(id, super::Force::No)))
+        .expect("it leads still");
+    let mut server = world.nodes[0].server.clone();
+    server.id = ServerId::from_bytes([9; 20]);
+    let (_, join) =
+        world.ask(|ticket| Event::Joins { ticket, cluster: String::new(), server }).expect("it leads still");
+    world.run_for(Duration::from_secs(12));
+    let told = |world: &World, ticket| world.configs[at].answers.get(&ticket).cloned();
+    for ticket in [switch, join] {
+        let answer = told(&world, ticket).expect("it is answered");
+        assert!(answer.is_err_and(|why| why.contains(FULL)));
+    }
+    assert_eq!(told(&world, remove), None, "it waits for a copy as long as it takes");
+    assert_eq!(world.standing(ShardId(0)), before);
+    assert_eq!(world.configs[at].control.refusal(), Some(FULL));
+    world.unwanted.insert(id);
+    world.is_full = false;
+    let is_well = |world: &World| world.configs[at].control.refusal().is_none();
+    world.run_until("that it takes changes is seen", Duration::from_secs(3), is_well);
+}
+
+#[test]
+fn that_a_store_takes_changes_again_is_seen_though_nothing_is_due() {
+    let mut world = World::whole(12, 2);
+    world.run_for(Duration::from_secs(1));
+    world.is_full = true;
+    let set = Order::Set("copies".to_owned(), "2".to_owned());
+    let (at, _) = world.ask(|ticket| Event::Wants(ticket, set)).expect("somebody leads");
+    world.run_for(Duration::from_secs(12));
+    assert_eq!(world.configs[at].control.refusal(), Some(FULL));
+    let (before, changes) = (world.value(key::POLICY).cloned(), world.store.changes);
+    world.is_full = false;
+    world.run_for(Duration::from_secs(12));
+    assert_eq!(world.configs[at].control.refusal(), None);
+    assert_eq!(world.store.changes, changes + 1);
+    assert_eq!(world.value(key::POLICY).map(|(line, ..)| line), before.as_ref().map(|(line, ..)| line));
+}
+
+#[test]
+fn all_keys_are_served_though_a_shard_without_slots_is_away() {
+    let mut world = World::whole(13, 2);
+    world.policy.shards = 2;
+    let (at, _) = world.ask(|ticket| Event::Wants(ticket, Order::AddShard)).expect("somebody leads");
+    for _ in 0..2 {
+        world.add_server("");
+    }
+    world.run_until("it has begun", Duration::from_secs(20), |world| {
+        matches!(world.standing(ShardId(1)), Some(Standing::Begun(_)))
+    });
+    world.nodes[2..].iter_mut().for_each(|node| node.is_up = false);
+    world.run_for(Duration::from_secs(6));
+    let serves = |world: &mut World, figures: &str| {
+        let master = world.standing(ShardId(0)).and_then(|standing| standing.master());
+        let place = Place { shard: ShardId(0), node: master.expect("there is one") };
+        let event = Event::Here { id: world.places[&place], at: world.now, figures: figures.to_owned() };
+        world.tell(at, event);
+        world.configs[at].control.serves(world.now)
+    };
+    assert!(serves(&mut world, "role=master"));
+    assert!(!serves(&mut world, "role=master serves=0"));
 }
 
 #[test]

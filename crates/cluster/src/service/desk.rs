@@ -108,6 +108,8 @@ pub struct Published {
     pub leader: Option<Leader>,
     /// Whether it is this one.
     pub leads: bool,
+    /// Why the store takes no changes; None: it does, as far as it is known.
+    pub refusal: Option<String>,
 }
 
 impl Default for Published {
@@ -121,6 +123,7 @@ impl Default for Published {
             silent: SILENT.into(),
             leader: None,
             leads: false,
+            refusal: None,
         }
     }
 }
@@ -261,6 +264,17 @@ impl Desk {
         };
         let late = || Err("it takes too long until all is here that it has".to_owned());
         tokio::time::timeout(FRESH_WITHIN, waiting).await.unwrap_or_else(|_| late())
+    }
+
+    /// How the store is: `ok`, or what is wrong with it, in one line.
+    pub fn store_status(&self) -> String {
+        let trouble = self.news.trouble();
+        let text = match self.known().refusal {
+            _ if !trouble.is_empty() => trouble,
+            Some(why) => format!("it takes no changes: {why}"),
+            None => "ok".to_owned(),
+        };
+        text.replace(['\r', '\n'], " ")
     }
 
     /// How all stands.

@@ -14,7 +14,7 @@ mod watcher;
 pub use desk::Settings;
 
 use crate::control::{Action, Control, Event, Ticket};
-use crate::store::Store;
+use crate::store::{Store, Unavailable};
 use desk::{Desk, Letter, Published, SILENT};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +180,9 @@ impl Keeper {
                 let _ = answer.send(is_known);
             }
             Letter::Status(answer) => {
-                let _ = answer.send(self.control.status(self.now()));
+                let mut status = self.control.status(self.now());
+                status["store"] = self.desk.store_status().into();
+                let _ = answer.send(status);
             }
             Letter::Heard(answer) => {
                 let now = self.now();
@@ -202,7 +204,9 @@ impl Keeper {
         let desk = self.desk.clone();
         match action {
             Action::Change(change) => desk.call(move |store| Event::Answered(store.change(&change))),
-            Action::Grant(length) => desk.call(move |store| Event::Granted(store.grant(length).ok())),
+            Action::Grant(length) => {
+                desk.call(move |store| Event::Granted(store.grant(length).map_err(|Unavailable(why)| why)))
+            }
             Action::Renew(lease) => {
                 desk.call(move |store| Event::Renewed(lease, store.renew(lease).ok()));
             }
@@ -253,10 +257,12 @@ impl Keeper {
         let leader = self.control.leader().cloned();
         let leads = self.control.leads();
         let silent = self.silent.clone();
+        let refusal = self.control.refusal().map(str::to_owned);
         self.publish.send_if_modified(|published| {
-            let is_other =
-                (&published.leader, published.leads, &published.silent) != (&leader, leads, &silent);
-            (published.leader, published.leads, published.silent) = (leader, leads, silent);
+            let is_other = (&published.leader, published.leads, &published.silent, &published.refusal)
+                != (&leader, leads, &silent, &refusal);
+            (published.leader, published.leads, published.silent, published.refusal) =
+                (leader, leads, silent, refusal);
             is_other
         });
         if !self.has_news() {

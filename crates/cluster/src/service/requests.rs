@@ -217,8 +217,6 @@ fn hello(desk: &Desk, session: &mut Session, words: &[Vec<u8>]) -> Answer {
 fn info(desk: &Desk) -> String {
     let known = desk.known();
     let leader = known.leader.map_or("-".to_owned(), |leader| format!("{}:{}", leader.host, leader.port));
-    let trouble = desk.news.trouble();
-    let trouble = if trouble.is_empty() { "ok".to_owned() } else { trouble };
     let shown = [
         ("tarn_version", env!("CARGO_PKG_VERSION").to_owned()),
         ("mode", "config".to_owned()),
@@ -237,7 +235,7 @@ fn info(desk: &Desk) -> String {
         ("moves", known.moves.to_string()),
         ("topology_bytes", known.text.len().to_string()),
         ("store", desk.store.place()),
-        ("store_status", trouble.replace(['\r', '\n'], " ")),
+        ("store_status", desk.store_status()),
     ];
     let lines = shown.iter().map(|(name, value)| format!("{name}:{value}\r\n"));
     format!("# Config server\r\n{}", lines.collect::<String>())

@@ -24,6 +24,8 @@ const PREFIX: &str = "/tarn/test/";
 struct Far {
     store: Embedded,
     is_cut: AtomicBool,
+    /// It takes no changes.
+    is_full: AtomicBool,
     /// Changes are not to be told.
     is_mute: AtomicBool,
     /// Who watches has found it so.
@@ -58,6 +60,7 @@ impl Store for Way {
 
     fn change(&self, change: &Change) -> Outcome {
         match self.0.reach() {
+            Ok(_) if self.0.is_full.load(Ordering::Relaxed) => Outcome::Unreached("no room".to_owned()),
             Ok(store) => store.change(change),
             Err(Unavailable(why)) => Outcome::Unreached(why),
         }
@@ -126,6 +129,7 @@ impl Config {
         let way = Way(Arc::new(Far {
             store,
             is_cut: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             was_mute: AtomicBool::new(false),
         }));
@@ -246,6 +250,26 @@ fn who_is_cut_off_from_the_store_sends_servers_to_others() {
     config.cut(false);
     wait_until("it is taken for one that serves", || here() == Value::Simple(b"OK".to_vec()));
     assert!(matches!(follow(&mut config.client(), 0), Value::Bulk(_)));
+}
+
+#[test]
+fn a_store_that_takes_no_changes_is_told_to_all() {
+    let config = Config::start();
+    let mut client = config.client();
+    let full = |is_full| config.way.0.is_full.store(is_full, Ordering::Relaxed);
+    full(true);
+    let join = client.call(&["SERVER", "JOIN", "-", &record('b')]).expect("it answers");
+    let Value::Error(line) = join else { panic!("it has joined: {join:?}") };
+    assert!(String::from_utf8_lossy(&line).contains("UNAVAILABLE") && line.ends_with(b"no room"));
+    wait_until("INFO says so", || {
+        ask(&mut client, &["INFO"]).contains("store_status:it takes no changes: no room\r\n")
+    });
+    assert!(ask(&mut client, &["CLUSTER", "STATUS"]).starts_with("THE STORE OF DECISIONS IS NOT WELL"));
+    let told = ask(&mut client, &["CLUSTER", "STATUS", "JSON"]);
+    assert!(told.contains(r#""store":"it takes no changes: no room""#), "{told}");
+    full(false);
+    wait_until("it is seen that it does", || ask(&mut client, &["INFO"]).contains("store_status:ok\r\n"));
+    assert!(ask(&mut client, &["CLUSTER", "STATUS"]).starts_with("cluster "));
 }
 
 #[test]
