@@ -22,6 +22,8 @@ const LOOKED_AT: [u16; 12] = [0, 1, 900, 5000, 5461, 5462, 8000, 8001, 10_923, 1
 const SAYING: Duration = Duration::from_secs(1);
 /// Messages on their way at which a copy has all but the last bit.
 const BEHIND: usize = 3;
+/// Messages on their way at which clients wait: who writes faster than it is brought there is never caught up with.
+const LINE_MAX: usize = 8;
 
 /// What may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,7 +355,10 @@ impl Moving {
 
     fn write(&mut self, at: usize) {
         let slot = LOOKED_AT[self.below(LOOKED_AT.len() as u64) as usize];
-        if !self.masters[at].serves(slot, self.fault) {
+        let is_far_behind = |copy: &Copy| copy.line.len() >= LINE_MAX;
+        if !self.masters[at].serves(slot, self.fault)
+            || self.masters[at].copy.as_ref().is_some_and(is_far_behind)
+        {
             return;
         }
         let held = self.masters[at].memory.get(&slot).copied().unwrap_or_default();
