@@ -1,6 +1,7 @@
 //! What an operator does to a cluster of real processes that does not mend itself, or is to be smaller.
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, Kind};
+use super::config_servers::ConfigServers;
 use super::error;
 use super::guided::Guided;
 use super::rounds::Until;
@@ -68,6 +69,34 @@ fn a_shard_whose_members_are_gone_begins_anew_with_a_copy_that_is_behind() {
     let before = epoch();
     assert_eq!(call(&mut client, &["INCR", "new"]), Value::Int(2));
     assert_eq!(epoch(), before);
+}
+
+/// Of several config servers that are named, the first stands still, or is cut off from the store.
+#[test]
+fn an_operator_is_answered_by_whichever_config_server_can() {
+    let mut servers = ConfigServers::begin(Kind::OverEtcd, &["--copies", "1"]);
+    for is_cut in [false, true] {
+        cluster::wait_until("one leads", || servers.leader().is_some());
+        let former = servers.leader().expect("one leads");
+        let addresses = servers.addresses();
+        let (first, other) = (addresses[former].to_string(), addresses[1 - former].to_string());
+        let places = format!("{first},{other}");
+        match is_cut {
+            true => servers.cut_off(former),
+            false => servers.stop(former),
+        }
+        let status = || shown_by("cluster", &["status", "--json", "--config", &places]);
+        cluster::wait_until("the other one leads", || status().contains(&format!(r#""leader":"{other}""#)));
+        assert!(status().contains(r#""store":"ok""#));
+        assert!(shown_by("cluster", &["status", "--config", &places]).starts_with("cluster "));
+        assert!(shown_by("cluster", &["moves", "--config", &places]).contains("no slots"));
+        assert_eq!(shown_by("cluster", &["set", "copies", "2", "--config", &places]), "OK\n");
+        if is_cut {
+            let alone = shown_by("cluster", &["status", "--config", &first]);
+            assert!(alone.starts_with("THE STORE OF DECISIONS IS NOT WELL"), "{alone}");
+        }
+        servers.mend();
+    }
 }
 
 /// Both were started again, and what they held was in memory: there is nobody to name.

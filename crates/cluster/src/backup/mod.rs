@@ -43,16 +43,24 @@ pub struct Reach {
 }
 
 impl Reach {
-    fn config(&self) -> Result<Asking, String> {
-        Asking::to(&self.places, &self.config)
-    }
-
     /// The cluster as it is at this moment: the store of decisions is read for it.
     ///
     /// # Errors
     /// Nobody can say it.
     pub fn topology(&self) -> Result<Topology, String> {
-        let mut asking = self.config()?;
+        // Any may be cut off from the store.
+        let mut last = "no config server is given".to_owned();
+        for place in &self.places {
+            match self.topology_of(place) {
+                Ok(topology) => return Ok(topology),
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+
+    fn topology_of(&self, place: &(String, u16)) -> Result<Topology, String> {
+        let mut asking = Asking::to(std::slice::from_ref(place), &self.config)?;
         asking.say(&[&b"TOPOLOGY"[..], b"FOLLOW", b"0"], ANSWERING)?;
         let until = Instant::now() + ANSWERING;
         while Instant::now() < until {

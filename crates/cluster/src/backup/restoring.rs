@@ -4,6 +4,7 @@
 use super::bringing::Brought;
 use super::manifest::{Manifest, ShardFile};
 use super::{ANSWERING, Reach, bringing, taking};
+use crate::asking::{Asking, Repeats, is_unable};
 use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -55,12 +56,10 @@ fn begin(reach: &Reach) -> Result<u64, String> {
 fn ask_leader(reach: &Reach, words: &[&str]) -> Result<String, String> {
     let began = Instant::now();
     loop {
-        match reach.config()?.text(words, 2 * ANSWERING) {
-            // None of these was done.
-            Err(why)
-                if ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| why.starts_with(word))
-                    && began.elapsed() < BEGINNING => {}
-            answer => return answer,
+        let request = (words, 2 * ANSWERING);
+        match Asking::first(&reach.places, &reach.config, request, Repeats::No, |_| true) {
+            Err(why) if is_unable(&why) && began.elapsed() < BEGINNING => {}
+            answer => return answer.map(|(_, text)| text),
         }
         thread::sleep(LOOKING);
     }

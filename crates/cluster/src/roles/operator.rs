@@ -2,8 +2,9 @@
 
 use super::config_server::address;
 use super::{option, progress, up, value_of};
-use crate::asking::{Asking, Entry};
+use crate::asking::{Asking, Entry, Repeats};
 use crate::backup::{self, Reach};
+use crate::table;
 use lexopt::{Arg, Parser};
 use net::tls;
 use std::ffi::OsString;
@@ -152,6 +153,23 @@ impl Given {
         Asking::to(&self.places()?, &self.entry)
     }
 
+    /// Has a request answered by the first config server that can.
+    fn ask(&self, request: &[&str], patience: Duration) -> Result<(Asking, String), String> {
+        let repeats = match request {
+            ["CLUSTER", "STATUS" | "MOVES", ..] | ["TOPOLOGY", ..] => Repeats::Yes,
+            _ => Repeats::No,
+        };
+        // One that is cut off from the store tells what it knows all the same.
+        let is_of_now = |text: &str| match request {
+            ["CLUSTER", "STATUS", ..] => {
+                let status: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+                status["store"].as_str().is_none_or(|store| store == "ok")
+            }
+            _ => true,
+        };
+        Asking::first(&self.places()?, &self.entry, (request, patience), repeats, is_of_now)
+    }
+
     /// How config servers and servers are reached.
     fn reach(&self) -> Result<Reach, String> {
         let servers = Entry {
@@ -178,8 +196,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     let given = Given::read(words)?;
     let all: Vec<&str> = given.words.iter().map(String::as_str).collect();
     let (request, patience) = match all.as_slice() {
-        ["status"] if given.is_json => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
-        ["status"] => (vec!["CLUSTER", "STATUS"], ANSWERING),
+        ["status"] => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
         ["topology"] => (vec!["TOPOLOGY", "GET"], ANSWERING),
         ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
@@ -235,17 +252,22 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
-    let answer = given.asking()?.text(&request, patience)?;
+    let (_, answer) = given.ask(&request, patience)?;
+    let answer = if all == ["status"] && !given.is_json { of_status(&answer) } else { answer };
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
 }
 
+/// A status for people.
+fn of_status(json: &str) -> String {
+    table::of(&serde_json::from_str(json).unwrap_or_default())
+}
+
 /// Has a shard go, step by step.
 fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
     loop {
-        let mut asking = given.asking()?;
-        let answer = asking.text(&["CLUSTER", "REMOVE-SHARD", shard], 2 * ANSWERING)?;
+        let (asking, answer) = given.ask(&["CLUSTER", "REMOVE-SHARD", shard], 2 * ANSWERING)?;
         // A closed pipe has read enough.
         let _ = writeln!(io::stdout(), "{}", answer.trim_end());
         match progress::named(&answer) {
@@ -257,8 +279,7 @@ fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
 
 /// Begins moves, and shows them until they are over.
 fn move_slots(given: &Given, request: &[&str]) -> Result<(), String> {
-    let mut asking = given.asking()?;
-    let answer = asking.text(request, 2 * ANSWERING)?;
+    let (asking, answer) = given.ask(request, 2 * ANSWERING)?;
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     match progress::named(&answer) {

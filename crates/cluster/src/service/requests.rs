@@ -13,6 +13,8 @@ use wire::{Protocol, Reply, Value};
 
 /// How often a decision is read again when somebody else changes it at the same time.
 const TRIES: usize = 3;
+/// How long the leader may take to say how all stands; else it is told as it is known here.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a connection remembers.
 pub struct Session {
@@ -470,7 +472,7 @@ async fn status(
 ) -> Answer {
     if !desk.known().leads
         && passed == Passed::No
-        && let Ok(answer) = peer::pass_on(desk, words).await
+        && let Ok(Ok(answer)) = tokio::time::timeout(STATUS_WITHIN, peer::pass_on(desk, words)).await
     {
         return Ok(answer);
     }
