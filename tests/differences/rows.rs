@@ -270,8 +270,11 @@ pub const CHECKS: &[(&str, Check)] = &[
         ]),
     ),
     (
-        "`COMMAND GETKEYS` and rights for `GEORADIUS ... STORE a ... STORE b`",
-        Asked(&[("COMMAND GETKEYS GEORADIUS k 1 2 3 m STORE a STORE b", "*2 $1 k $1 b", "*2 $1 k $1 a")]),
+        "rights for `GEORADIUS ... STORE a ... STORE b`",
+        Asked(&[
+            ("ACL SETUSER u on nopass ~k ~a +georadius", "+OK", "+OK"),
+            ("ACL DRYRUN u GEORADIUS k 1 2 3 m STORE a STORE b", "~no permissions to access", "+OK"),
+        ]),
     ),
     (
         "`DUMP`",

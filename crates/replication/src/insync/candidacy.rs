@@ -59,6 +59,11 @@ impl Member {
         if is_order && matches!(self.state, State::Halted) {
             return self.actions.push(Action::StandDown { obstacle: Obstacle::Halted });
         }
+        if let Some(other) = self.candidacy.as_mut().filter(|other| is_order && other.stage == Stage::Waiting)
+        {
+            other.reason = reason;
+            return;
+        }
         if is_under_way || !matches!(self.state, State::Following(_)) {
             return;
         }

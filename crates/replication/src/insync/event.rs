@@ -2,7 +2,7 @@
 //!
 //! Actions are carried out in their order. None of them may be left out but those on a link that has closed.
 
-use super::decisions::{Answer, Decision, Request, Ticket, Version};
+use super::decisions::{Answer, Request, Ticket, Version};
 use super::history::Beginning;
 use super::identity::{Epoch, LinkId, MemberId, NodeId};
 use super::message::Message;
@@ -216,9 +216,9 @@ pub enum Contradiction {
         /// Up to where the node's own is committed.
         committed: Lsn,
     },
-    /// The store of decisions names another master in an epoch that this node began itself: it has forgotten a decision.
+    /// Two have begun an epoch of one number, one of them in this node's log: the store of decisions has forgotten a decision.
     Forgotten {
-        /// What it says.
-        decision: Decision,
+        /// The epoch.
+        epoch: Epoch,
     },
 }

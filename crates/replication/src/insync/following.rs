@@ -169,6 +169,9 @@ impl Member {
         if !is_asked {
             return;
         }
+        if let Some(epoch) = self.history.begun_twice(&history) {
+            return self.halt(Contradiction::Forgotten { epoch }, now);
+        }
         if epoch < self.epoch {
             let refusal = Message::Refusal { epoch: self.epoch };
             self.actions.push(Action::Send { link, message: refusal });

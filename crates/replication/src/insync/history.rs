@@ -74,6 +74,17 @@ impl History {
         self.beginnings.last().is_some_and(|last| last.epoch == epoch && last.by == life)
     }
 
+    /// The first epoch that this log and another of the same shard have from two who began it. Where the store of decisions forgets nothing, there
+    /// is none.
+    pub(super) fn begun_twice(&self, other: &History) -> Option<Epoch> {
+        let is_other = |one: &&Beginning| {
+            let of_epoch = other.beginnings.iter().find(|two| two.epoch == one.epoch);
+            of_epoch.is_some_and(|two| two.by != one.by && one.by.0 != 0 && two.by.0 != 0)
+        };
+        let found = self.beginnings.iter().filter(|_| self.origin == other.origin).find(is_other);
+        found.map(|beginning| beginning.epoch)
+    }
+
     /// Adds an epoch that begins at the log's end. Whose it is is the origin if there was none.
     pub(super) fn begin(&mut self, beginning: Beginning) {
         assert!(self.last_epoch() < beginning.epoch, "an epoch begins after those before it");
@@ -152,6 +163,9 @@ mod tests {
         let (one, mut two) = (history(&[(1, 0), (2, 8)]), history(&[(1, 0), (2, 8)]));
         two.beginnings[1].by = Life(2);
         assert_eq!(one.common(Lsn(20), &two, Lsn(20)), Lsn(8));
+        assert_eq!(one.begun_twice(&two), Some(Epoch(2)));
+        two.beginnings[1].by = Life(0);
+        assert_eq!(one.begun_twice(&two), None, "it is not known who began it");
     }
 
     #[test]

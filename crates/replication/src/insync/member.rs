@@ -548,7 +548,7 @@ impl Member {
             return;
         }
         if decision.master != self.id && self.history.is_own(decision.epoch, self.id.life) {
-            return self.halt(Contradiction::Forgotten { decision }, now);
+            return self.halt(Contradiction::Forgotten { epoch: decision.epoch }, now);
         }
         self.known = Some(decision.clone());
         self.see(decision.epoch, now);

@@ -172,9 +172,10 @@ fn can_hand_over(server: &Server) -> bool {
     server.shard.get().is_some_and(|shard| shard.can_hand_over(None))
 }
 
-/// The same, or one that follows it could be as soon as it is a member: it came back a moment ago.
+/// The same, or one that follows it in a cluster could be as soon as it is a member: it came back a moment ago.
 fn may_hand_over(server: &Server) -> bool {
-    let is_followed = || is_leader(server) && !server.feeding.replicas().is_empty();
+    let is_followed =
+        || server.clustered.is_on() && is_leader(server) && !server.feeding.replicas().is_empty();
     can_hand_over(server) || is_followed()
 }
 

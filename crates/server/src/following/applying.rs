@@ -485,7 +485,7 @@ fn end_in_part(request: &UnitRequest<'_>, why: &dyn Display) -> ! {
     log!(
         Warning,
         "Of a transaction that ends before offset {} a part is done here, and the rest cannot be: {why}. The server ends; its directory \
-         holds what was there before",
+         holds what was there before; where it stays so, a start with an empty directory takes a new copy",
         request.end
     );
     std::process::exit(1);

@@ -130,7 +130,7 @@ impl Rest {
                 }
                 Err(Undone::Impossible(why)) => {
                     return Err(
-                        self.undone(&format!(": {why}"), "Else the data would differ from the master's")
+                        self.undone(&format!(": {why}"), "Else the data would differ from the master's; where it stays so, a start with an empty directory takes a new copy")
                     );
                 }
             }

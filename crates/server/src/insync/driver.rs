@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use sys::Stamp;
 use telemetry::log;
 
@@ -62,7 +62,7 @@ pub struct Driver {
     forgotten: Version,
     is_halted: bool,
     /// When the store was asked to have the shard begin with this node, while it has not said what becomes of that.
-    begins: Option<Instant>,
+    begins: Option<Beginning>,
     /// Why the newest wish that this node be master has come to nothing.
     obstacle: Option<Obstacle>,
     leaving: Option<Leaving>,
@@ -77,6 +77,15 @@ pub struct Driver {
 
 /// The ticket of the beginning of a shard, which the state machine has never asked for.
 const BEGINNING: Ticket = Ticket(u64::MAX);
+/// For how long it is asked for.
+const BEGINNING_MAX: Duration = Duration::from_secs(60);
+
+/// A wish that the shard begin with this node.
+#[derive(Clone, Copy)]
+struct Beginning {
+    said_at: Instant,
+    asked_at: Instant,
+}
 
 impl Driver {
     pub fn new(server: &Arc<Server>, shard: &Arc<Shard>, keeping: Keeping, ways: Box<dyn Ways>) -> Driver {
@@ -204,7 +213,10 @@ impl Driver {
                 self.happen(Event::RecordsGone);
             }
             Letter::RecordsGone { .. } => {}
-            Letter::Begin => self.begin_shard(Instant::now()),
+            Letter::Begin => {
+                let now = Instant::now();
+                self.begin_shard(Beginning { said_at: now, asked_at: now });
+            }
             Letter::HandOver { to, until } if self.member.role() == Role::Master => {
                 self.begin_to_leave(to, until);
             }
@@ -692,7 +704,7 @@ impl Driver {
             }
             return;
         }
-        log!(Notice, "What is here behind offset {} is not the shard's, and was never acknowledged", end.0);
+        log!(Notice, "What is here behind offset {} is not the shard's, and is taken back", end.0);
         let event = match Fault::is(self.fault, Fault::TailKept)
             || end >= self.whole_from && reign::go_back(&self.server, end.0)
         {
@@ -732,10 +744,10 @@ impl Driver {
                 "The master of shard '{name}' lacks what was acknowledged: the logs part at offset {}, and everything up to {} is committed here",
                 cut.0, committed.0
             ),
-            Contradiction::Forgotten { decision } => format!(
-                "The store of decisions says by decision {} that {} is master of shard '{name}' in epoch {}, which this node has begun itself: the store was \
-                 restored from a backup, or the shard was begun anew, and what this node has acknowledged since may be nowhere else",
-                decision.version.0, decision.master, decision.epoch.0
+            Contradiction::Forgotten { epoch } => format!(
+                "Another has begun epoch {} of shard '{name}' than whom this node's log has it from: the store of decisions was restored from a backup, or the \
+                 shard was begun anew, and what was acknowledged since may be nowhere else but here",
+                epoch.0
             ),
         };
         log!(
@@ -753,13 +765,19 @@ impl Driver {
     /// Asks the store once more for the first decision if it was asked in vain: it loads, say, or the connection to it broke.
     fn begin_shard_again(&mut self, now: Instant) {
         let patience = self.shard.settings.options.answer;
-        if self.begins.is_some_and(|asked_at| now.duration_since(asked_at) > patience) {
-            self.begin_shard(now);
+        let Some(begins) = self.begins.filter(|begins| now.duration_since(begins.asked_at) > patience) else {
+            return;
+        };
+        if now.duration_since(begins.said_at) > BEGINNING_MAX {
+            self.begins = None;
+            log!(Warning, "The shard is not begun: the store of decisions has not taken that");
+            return;
         }
+        self.begin_shard(Beginning { asked_at: now, ..begins });
     }
 
     /// Asks the store for the first decision: this node alone, and in no epoch.
-    fn begin_shard(&mut self, now: Instant) {
+    fn begin_shard(&mut self, begins: Beginning) {
         self.begins = None;
         if self.is_torn() {
             log!(Warning, "The shard is not begun with a copy that is not whole");
@@ -768,7 +786,7 @@ impl Driver {
         let id = self.member.id();
         let members = BTreeSet::from([id]);
         let first = Decision { version: Version(1), epoch: Epoch(0), master: id, members, is_lossy: false };
-        self.begins = Some(now);
+        self.begins = Some(begins);
         self.shard.questions.ask(BEGINNING, Request::Propose(first));
     }
 }

@@ -376,9 +376,38 @@ fn a_node_that_began_an_epoch_of_which_the_store_names_another_master_takes_no_p
         let members = [id, self::id(1)].into();
         let decision =
             Decision { version: Version(4), epoch: Epoch(2), master: self::id(1), members, is_lossy: false };
-        let answer = Answer::Current(Some(decision.clone()));
+        let answer = Answer::Current(Some(decision));
         let actions = member.step(Event::Answered { ticket, answer }, Moment(SECOND));
-        let why = Contradiction::Forgotten { decision };
+        let why = Contradiction::Forgotten { epoch: Epoch(2) };
         assert_eq!(actions.contains(&Action::Halt { why }), halts, "{actions:?}");
+    }
+}
+
+/// Whatever a master has done since, a node whose log has an epoch from another who began it is not cut, and does not ask for ever.
+#[test]
+fn a_node_whose_log_has_an_epoch_that_another_has_begun_is_not_cut() {
+    let beginning = |epoch, first, by| super::super::Beginning {
+        epoch: Epoch(epoch),
+        first: Lsn(first),
+        is_lossy: false,
+        by: Life(by),
+    };
+    let shared = beginning(1, 0, 1);
+    for (own, other, halts) in [(2, 2, true), (2, 3, true), (3, 2, true), (1, 3, false)] {
+        let epochs = |last, by| (2..=last).map(|epoch| beginning(epoch, 8 * epoch, by)).collect::<Vec<_>>();
+        // It has followed whoever began them: its own life is another.
+        let history = History::new(1, [vec![shared], epochs(own, 7)].concat());
+        let restored = Restored { epoch: Epoch(own), history, end: Lsn(40) };
+        let mut member = Member::new(id(0), Options::default(), restored, Moment(0));
+        let ticket = asked(&member.step(Event::Tick, Moment(SECOND))).0;
+        let (version, members) = (Version(9), [id(1)].into());
+        let decision = Decision { version, epoch: Epoch(other), master: id(1), members, is_lossy: false };
+        member.step(Event::Answered { ticket, answer: Answer::Current(Some(decision)) }, Moment(SECOND));
+        member.step(Event::Connected { link: LinkId(7) }, Moment(SECOND));
+        let history = History::new(1, [vec![shared], epochs(other, 9)].concat());
+        let welcome = Message::Welcome { epoch: Epoch(other), history, cut: Lsn(16) };
+        let actions = says(&mut member, 1, 7, welcome, SECOND);
+        let halted = actions.iter().any(|action| matches!(action, Action::Halt { .. }));
+        assert_eq!(halted, halts, "{own} and {other}: {actions:?}");
     }
 }
