@@ -1,6 +1,6 @@
 //! Commands with other names, as an existing redis.conf gives them: Tarn beside Redis.
 
-use crate::replicas::follow;
+use crate::replicas::{field, follow, wait_until};
 use crate::tarn;
 use testkit::{Client, Program, Server};
 use wire::Value;
@@ -116,6 +116,8 @@ fn what_a_redis_with_the_same_names_sends_is_done() {
     let replica = Server::start(tarn(), SAME).unwrap();
     let mut ours = replica.connect().unwrap();
     follow(&mut ours, &master);
+    // What comes with the copy has no names.
+    wait_until("it follows", || field(&mut ours, "master_link_status").as_deref() == Some("up"));
     let mut theirs = master.connect().unwrap();
     let mut say = |words: &[&str]| theirs.call(words).unwrap();
     say(&["put", "gone", "1"]);

@@ -56,8 +56,12 @@ impl Guided {
     }
 
     fn place(&mut self, slot: u16) -> SocketAddr {
+        if let Some(known) = self.known.get(&slot) {
+            return *known;
+        }
+        // Each in turn: also where one of them sends everybody to another that is no more.
         self.turn += 1;
-        self.known.get(&slot).copied().unwrap_or_else(|| self.places.any(self.turn))
+        self.places.any(self.turn)
     }
 
     /// A connection to there; None: there is nobody, or nobody who takes one.
