@@ -12,7 +12,7 @@ use crate::imports::{complaint, run};
 use crate::operators::text;
 use crate::tarn_path;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -46,14 +46,16 @@ fn take(cluster: &Cluster, dir: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What it says stands beside the directory, in [`said`].
 fn spawn(cluster: &Cluster, what: &str, dir: &Path) -> Child {
+    let said = fs::File::create(said(dir)).expect("it can be made");
     let words = ["cluster", what, text(dir), "--config", &cluster.place()];
-    Command::new(tarn_path())
-        .args(words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts")
+    Command::new(tarn_path()).args(words).stdout(Stdio::null()).stderr(said).spawn().expect("it starts")
+}
+
+/// Where the tool's words about a directory are.
+fn said(dir: &Path) -> PathBuf {
+    dir.with_extension("said")
 }
 
 /// A new cluster with what a backup holds.
@@ -294,7 +296,7 @@ fn backups_outlive_kills_of_the_tool_and_of_masters() {
             let victim = topology.master_of(shard).expect("there is one").id;
             cluster.kill(victim);
             let status = tool.wait().expect("it ends");
-            assert!(status.success(), "step {step}");
+            assert!(status.success(), "step {step}: {}", fs::read_to_string(said(&dir)).unwrap_or_default());
             let bounds = (before, Writers::seen(&writers.asked));
             cluster.restart(victim);
             cluster.wait_until_whole();
