@@ -53,19 +53,21 @@ impl Candidacy {
 impl Member {
     /// Wants to be master from now on.
     pub(super) fn stand(&mut self, reason: Reason, now: Moment) {
-        // A command takes the place of a wish that has not gone beyond a question.
+        // A command takes the place of a wish that has not gone beyond a question, and gives another its own reason until that is proposed.
         let is_order = matches!(reason, Reason::Command(_));
-        let is_under_way = self.candidacy.as_ref().is_some_and(|other| !(is_order && other.is_lending()));
-        if is_order && matches!(self.state, State::Halted) {
-            return self.actions.push(Action::StandDown { obstacle: Obstacle::Halted });
-        }
-        if let Some(other) = self.candidacy.as_mut().filter(|other| is_order && other.stage == Stage::Waiting)
-        {
-            other.reason = reason;
-            return;
-        }
-        if is_under_way || !matches!(self.state, State::Following(_)) {
-            return;
+        match (&self.state, &mut self.candidacy) {
+            (State::Halted, _) if is_order => {
+                return self.actions.push(Action::StandDown { obstacle: Obstacle::Halted });
+            }
+            (State::Leading(_) | State::Halted, _) => return,
+            (State::Following(_), None) => {}
+            (State::Following(_), Some(other)) if is_order && other.is_lending() => {}
+            (State::Following(_), Some(other)) => {
+                if is_order && other.stage == Stage::Waiting {
+                    other.reason = reason;
+                }
+                return;
+            }
         }
         self.candidacy = Some(Candidacy { reason, stage: Stage::Reading, began_at: now });
         self.asking = None;

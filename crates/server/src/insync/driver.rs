@@ -62,7 +62,7 @@ pub struct Driver {
     forgotten: Version,
     is_halted: bool,
     /// When the store was asked to have the shard begin with this node, while it has not said what becomes of that.
-    begins: Option<Beginning>,
+    begins: Option<Begins>,
     /// Why the newest wish that this node be master has come to nothing.
     obstacle: Option<Obstacle>,
     leaving: Option<Leaving>,
@@ -82,7 +82,7 @@ const BEGINNING_MAX: Duration = Duration::from_secs(60);
 
 /// A wish that the shard begin with this node.
 #[derive(Clone, Copy)]
-struct Beginning {
+struct Begins {
     said_at: Instant,
     asked_at: Instant,
 }
@@ -215,7 +215,7 @@ impl Driver {
             Letter::RecordsGone { .. } => {}
             Letter::Begin => {
                 let now = Instant::now();
-                self.begin_shard(Beginning { said_at: now, asked_at: now });
+                self.begin_shard(Begins { said_at: now, asked_at: now });
             }
             Letter::HandOver { to, until } if self.member.role() == Role::Master => {
                 self.begin_to_leave(to, until);
@@ -660,6 +660,7 @@ impl Driver {
             self.server.net.gate.freeze(true);
         }
         self.places.clear();
+        self.obstacle = None;
         self.publish();
         reign::begin(&self.server);
         log!(Notice, "This node is master of shard '{}' in epoch {}", self.shard.settings.name, epoch.0);
@@ -773,11 +774,11 @@ impl Driver {
             log!(Warning, "The shard is not begun: the store of decisions has not taken that");
             return;
         }
-        self.begin_shard(Beginning { asked_at: now, ..begins });
+        self.begin_shard(Begins { asked_at: now, ..begins });
     }
 
     /// Asks the store for the first decision: this node alone, and in no epoch.
-    fn begin_shard(&mut self, begins: Beginning) {
+    fn begin_shard(&mut self, begins: Begins) {
         self.begins = None;
         if self.is_torn() {
             log!(Warning, "The shard is not begun with a copy that is not whole");

@@ -25,13 +25,10 @@ impl Driver {
     }
 
     /// What has become of the newest wish that this node be master.
-    fn promotion(&mut self) -> Promotion {
-        if self.member.is_told_to_lead() || self.member.role() == Role::Master {
-            self.obstacle = None;
-        }
+    fn promotion(&self) -> Promotion {
         match self.obstacle {
+            _ if self.member.is_told_to_lead() => Promotion::UnderWay,
             Some(obstacle) => Promotion::Refused(obstacle),
-            None if self.member.is_told_to_lead() => Promotion::UnderWay,
             None => Promotion::None,
         }
     }
@@ -39,7 +36,6 @@ impl Driver {
     /// Lets others know how it stands.
     pub(super) fn publish(&mut self) {
         self.tell_of_members();
-        let promotion = self.promotion();
         let (member, gate) = (&self.member, &self.server.net.gate);
         let (role, writes) = (member.role(), member.writes());
         let follows = self.is_streaming() && self.committed > 0 && self.data == Holding::Whole;
@@ -53,7 +49,7 @@ impl Driver {
             decision: member.decision().cloned(),
             is_halted: self.is_halted,
             is_torn: self.is_torn(),
-            promotion,
+            promotion: self.promotion(),
         };
         let hides_all = self.is_halted || role != Role::Master && !follows;
         if let Some(part) = self.server.clustered.get() {
