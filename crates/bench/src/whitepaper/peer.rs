@@ -18,8 +18,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::Value;
 
-/// Has Tarn answer a write when a replica has it.
-const IN_SYNC: &str = " --min-sync-replicas 1";
+/// Has Tarn answer a write when a replica has it, however long a slow disk takes: the WAIT beside it has no timeout either.
+const IN_SYNC: &str = " --min-sync-replicas 1 --sync-timeout 60000";
 /// How long a replica may take to follow.
 const FOLLOW_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
