@@ -159,6 +159,35 @@ fn shutdown_ends_the_server_without_a_reply() {
 }
 
 #[test]
+fn nobody_looks_at_data_or_writes_its_file_while_it_is_loaded() {
+    let server = TestServer::start("edition memory\nenable-debug-command yes");
+    let mut peer = server.connect();
+    server.server.engine.set_attention(Attention::LOADING, true);
+    for action in [
+        "CHANGE-REPL-ID",
+        "DIGEST",
+        "DIGEST-VALUE a",
+        "HTSTATS 0",
+        "HTSTATS-KEY a",
+        "LOADAOF",
+        "OBJECT a",
+        "POPULATE 10",
+        "RELOAD",
+        "RELOAD NOSAVE",
+    ] {
+        let said = peer.ask(&format!("DEBUG {action}"));
+        assert_eq!(said, "LOADING Redis is loading the dataset in memory", "{action}");
+    }
+    for action in ["SLEEP 0", "SET-ACTIVE-EXPIRE 1", "LOG told", "STRINGMATCH-LEN a a"] {
+        let said = peer.ask(&format!("DEBUG {action}"));
+        assert!(!said.starts_with("LOADING"), "{action}: {said}");
+    }
+    server.server.engine.set_attention(Attention::LOADING, false);
+    assert_eq!(peer.ask("DBSIZE"), "0");
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
 fn what_names_the_data_is_not_set_while_it_is_loaded() {
     let server = TestServer::start("edition memory\nenable-protected-configs yes");
     let mut peer = server.connect();

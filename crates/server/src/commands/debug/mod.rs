@@ -10,8 +10,8 @@ mod switch;
 
 use super::config::rewrite_with;
 use super::{help, row};
-use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::{Context, checks};
 use crate::refusals;
 use ::config::Appended;
 use command::execute::readable;
@@ -19,6 +19,7 @@ use command::generic::{dump, object};
 use command::parse::int_within;
 use command::table::Command;
 use command::{Error, Flags, Group, Reach, Result, Row};
+use engine::Attention;
 use keyspace::{DbIndex, Expiry, Key, NewValue, Touch, ValueRef, View};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -131,6 +132,18 @@ const ACTIONS: &[Subcommand] = &[
 
 /// Those that change data.
 const WRITING: &[&str] = &["populate", "reload"];
+/// Those that are about data, or its name: not while it is loaded, when nobody else may look at it, and a file of it is not to be written over.
+const NEED_DATA: &[&str] = &[
+    "change-repl-id",
+    "digest",
+    "digest-value",
+    "htstats",
+    "htstats-key",
+    "loadaof",
+    "object",
+    "populate",
+    "reload",
+];
 
 /// Commands that are not for scripts, and that a script may call while a test says so: they touch no keys, and leave its session as it is.
 const FOR_SCRIPTS: &[&str] = &["client|getname", "client|id", "client|info", "client|list"];
@@ -186,8 +199,12 @@ fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .find(|(known, range, _)| name.eq_ignore_ascii_case(known.as_bytes()) && range.contains(&words));
     match action {
         Some((name, _, run)) => {
+            let engine = &context.server.engine;
+            if NEED_DATA.contains(name) && engine.attention().contains(Attention::LOADING) {
+                return Err(checks::LOADING);
+            }
             let writes = WRITING.contains(name);
-            let refusal = writes.then(|| refusals::log_error(&context.server.engine)).flatten();
+            let refusal = writes.then(|| refusals::log_error(engine)).flatten();
             refusal.map_or_else(|| run(context, reply), Err)
         }
         None => {
