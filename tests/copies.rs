@@ -66,6 +66,59 @@ fn what_was_there_is_served_while_a_copy_comes() {
     }
 }
 
+/// What is loaded as it comes is shown whole or not at all, and breaks off without harm.
+#[test]
+fn an_empty_server_loads_what_comes_without_a_file() {
+    for edition in ["memory", "durable"] {
+        let master =
+            Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+        let mut first = master.connect().unwrap();
+        call(&mut first, &["SELECT", "2"]);
+        call(&mut first, &["DEBUG", "POPULATE", "3000", "key", "1000"]);
+        call(
+            &mut first,
+            &[
+                "FUNCTION",
+                "LOAD",
+                "#!lua name=f\nredis.register_function{function_name='g', callback=function() return 7 end, flags={'no-writes'}}",
+            ],
+        );
+        let relay = Relay::to(master.address()).unwrap();
+        relay.throttle(Way::Back, 200_000);
+        let mut replica = Server::start(tarn(), &["--edition", edition]).unwrap();
+        let mut client = replica.connect().unwrap();
+        call(&mut client, &["SELECT", "2"]);
+        call(&mut client, &["REPLICAOF", "127.0.0.1", &relay.address().port().to_string()]);
+        let is_coming = |client: &mut Client| {
+            field(client, "master_sync_read_bytes").parse::<u64>().is_ok_and(|bytes| bytes > 100_000)
+        };
+        wait_until("a copy comes", || is_coming(&mut client));
+        assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(0), "{edition}");
+        assert!(!replica.dir().join("temp-sync.rdb.tmp").exists());
+        relay.cut();
+        wait_until("it breaks off", || info(&mut client, "master_sync_in_progress") == 0);
+        assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(0), "{edition}");
+        relay.mend();
+        wait_until("the copy is there", || match call(&mut client, &["DBSIZE"]) {
+            Value::Int(0) => false,
+            keys => {
+                assert_eq!(keys, Value::Int(3000), "{edition}");
+                true
+            }
+        });
+        assert_eq!(call(&mut client, &["FCALL_RO", "g", "0"]), Value::Int(7), "{edition}");
+        call(&mut first, &["SET", "behind", "1"]);
+        assert_eq!(call(&mut first, &["WAIT", "1", "20000"]), Value::Int(1));
+        if edition == "durable" {
+            replica.kill();
+            replica.restart().unwrap();
+            client = replica.connect().unwrap();
+            call(&mut client, &["SELECT", "2"]);
+        }
+        assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(3001), "{edition}");
+    }
+}
+
 /// A server that follows makes a copy: it says to its master that it is there, and an order for something else ends the copy.
 #[test]
 fn who_makes_a_copy_of_what_it_follows_stays_with_its_master_and_obeys() {
@@ -193,6 +246,8 @@ fn what_comes_behind_the_end_of_a_copy_is_kept_nowhere() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let replica = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let mut client = replica.connect().unwrap();
+    // Where nothing is there it goes to no file.
+    call(&mut client, &["SET", "old", "data"]);
     let port = listener.local_addr().unwrap().port().to_string();
     assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &port]), Value::Simple(b"OK".to_vec()));
     let (mut master, _) = listener.accept().unwrap();

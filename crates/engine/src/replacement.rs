@@ -16,7 +16,7 @@ use crate::import::rdb::{self, Expired};
 use crate::scripts::{Libraries, libraries};
 use crate::{Attention, loading};
 use ::log::{Log, Recovery, ReplicationId, Stream, Unit};
-use keyspace::{Exclusive, Keyspace, Touch};
+use keyspace::{DbIndex, Exclusive, Keyspace, Touch};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -25,6 +25,7 @@ use std::thread;
 use std::time::Duration;
 use sys::prng::entropy_seed;
 use telemetry::log;
+use value::rdb::file::FileEntry;
 
 /// Keys between two calls of whoever has to look after something else meanwhile.
 const KEYS_BETWEEN_CALLS: u64 = 512;
@@ -54,23 +55,54 @@ pub struct Checked {
     pub libraries: Libraries,
     /// From which place of the stream on it is of one moment, if it says so.
     pub whole_from: Option<u64>,
+    /// The database that is selected in the stream behind it.
+    pub selected: u32,
 }
 
 /// Reads a copy through while it comes, and keeps nothing of it but its libraries, which are made here. It goes to a file of this name.
 ///
 /// # Errors
 /// One sentence that says what is wrong with it.
-pub fn check(engine: &Engine, path: &Path, mut source: impl io::Read) -> io::Result<Checked> {
-    let (loaded, codes) = rdb::read_coming(engine, path, &mut source, |_, _| Ok(()))?;
+pub fn check(engine: &Engine, path: &Path, source: impl io::Read) -> io::Result<Checked> {
+    read_through(engine, path, source, |_, _| Ok(()))
+}
+
+/// The same, and loads it beside what is here, where there is no store: it is read once.
+///
+/// # Errors
+/// As [`check`]. All is as it was.
+pub fn load_coming(engine: &Engine, path: &Path, source: impl io::Read) -> io::Result<(Checked, Loaded)> {
+    let keyspace = twin(engine);
+    let checked = loading::with_loaders(engine, &keyspace, |loaders| {
+        let checked = read_through(engine, path, source, |db, entry| {
+            loaders.take(db, entry);
+            Ok(())
+        });
+        loaders.finish();
+        checked
+    })?;
+    Ok((checked, Loaded(keyspace)))
+}
+
+fn read_through(
+    engine: &Engine,
+    path: &Path,
+    mut source: impl io::Read,
+    take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<Checked> {
+    let (loaded, codes) = rdb::read_coming(engine, path, &mut source, take)?;
     // What stands behind the end is nobody's, and need not be kept.
     drop(source);
+    let selected = loaded
+        .selected
+        .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
     let made = libraries::made_of(engine, &codes).map_err(|line| {
         io::Error::other(format!(
             "a library of the copy cannot be loaded: {}",
             String::from_utf8_lossy(&line)
         ))
     });
-    Ok(Checked { libraries: made?, whole_from: loaded.whole_from })
+    Ok(Checked { libraries: made?, whole_from: loaded.whole_from, selected })
 }
 
 /// Puts a copy in the place of all keys and functions. What is appended to the log from then on is `stream`. Calls `meanwhile` often.
@@ -155,10 +187,13 @@ impl Drop for Beside<'_> {
     }
 }
 
-/// A copy that is in memory, and that nobody is shown.
-pub struct Loaded {
-    keyspace: Keyspace,
-    libraries: Libraries,
+/// The keys of a copy that are in memory, and that nobody is shown.
+pub struct Loaded(Keyspace);
+
+fn twin(engine: &Engine) -> Keyspace {
+    let keyspace = engine.keyspace.twin(entropy_seed());
+    keyspace.set_clock(engine.clock.clone());
+    keyspace
 }
 
 /// Loads a copy beside what is here, where there is no store. Calls `meanwhile` often.
@@ -167,13 +202,12 @@ pub struct Loaded {
 /// That of the file, or of `meanwhile`. All is as it was.
 pub fn load_beside(
     Beside(engine): &Beside<'_>,
-    (path, libraries): (&Path, Libraries),
+    path: &Path,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<Loaded> {
-    let keyspace = engine.keyspace.twin(entropy_seed());
-    keyspace.set_clock(engine.clock.clone());
+    let keyspace = twin(engine);
     load(engine, (&keyspace, path), meanwhile)?;
-    Ok(Loaded { keyspace, libraries })
+    Ok(Loaded(keyspace))
 }
 
 /// Has a copy that is loaded take the place of all keys and functions, at one moment. What is appended to the log from then on is `stream`. Where
@@ -184,7 +218,7 @@ pub fn load_beside(
 /// What became of what was there.
 pub fn take_over<C>(
     Beside(engine): &Beside<'_>,
-    coming: Loaded,
+    coming: (Loaded, Libraries),
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
     claim: impl FnOnce() -> C,
@@ -205,13 +239,13 @@ pub fn take_over<C>(
 fn write_coming(
     engine: &Engine,
     log: &Log,
-    coming: &Loaded,
+    (Loaded(keyspace), libraries): &(Loaded, Libraries),
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
     match log.rests() {
         true => durability::sync(engine),
         false => {
-            let (coming, meanwhile) = ((&coming.keyspace, &coming.libraries), &mut undisturbed(meanwhile));
+            let (coming, meanwhile) = ((keyspace, libraries), &mut undisturbed(meanwhile));
             checkpoint::write_coming(engine, log, coming, engine.guest(), meanwhile).map(drop)
         }
     }
@@ -225,8 +259,11 @@ fn undisturbed(meanwhile: &mut dyn FnMut() -> io::Result<()>) -> impl FnMut() {
 }
 
 /// Shows what was loaded, and tells those who watch keys, but no log.
-fn exchange(engine: &Engine, coming: Loaded, meanwhile: &mut dyn FnMut() -> io::Result<()>) {
-    let Loaded { keyspace, libraries } = coming;
+fn exchange(
+    engine: &Engine,
+    (Loaded(keyspace), libraries): (Loaded, Libraries),
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) {
     let mut libraries = Some(libraries);
     // Nothing is left undone from here on, whatever has become of the master.
     let mut meanwhile = || {

@@ -41,6 +41,8 @@ pub struct Loaded {
     pub end: u64,
     /// From which place of the stream on it is of one moment, where it is a master's copy that says so.
     pub whole_from: Option<u64>,
+    /// The database that is selected in the stream behind a master's copy: the first, unless it says so; None: there can be none such.
+    pub selected: Option<u32>,
 }
 
 /// When a file was written, and beside which log.
@@ -71,16 +73,13 @@ impl Facts {
     }
 }
 
+/// What a file says of the stream in which it was written.
+const STREAM_DATABASE_FACT: &str = "repl-stream-db";
+
 /// The last fact of this name.
 fn said<T: FromStr>(facts: &[(Vec<u8>, Vec<u8>)], name: &str) -> Option<T> {
     let (_, value) = facts.iter().rfind(|(known, _)| known == name.as_bytes())?;
     str::from_utf8(value).ok()?.parse().ok()
-}
-
-/// The database that is selected in the stream behind a master's copy; None: it names one that there cannot be.
-pub fn stream_database(path: &Path) -> Option<u32> {
-    let said = Facts::of(path).and_then(|facts| facts.get::<u64>("repl-stream-db")).unwrap_or(0);
-    u32::try_from(said).ok().filter(|database| *database < DATABASES_MAX)
 }
 
 /// Where in a stream a file was written; None: it does not say.
@@ -88,7 +87,7 @@ pub fn place(path: &Path) -> Option<Place> {
     let facts = Facts::of(path)?;
     // A Redis knows no offsets beyond.
     let offset = facts.get("repl-offset").filter(|offset| i64::try_from(*offset).is_ok())?;
-    let database = facts.get("repl-stream-db").filter(|database| *database < DATABASES_MAX)?;
+    let database = facts.get(STREAM_DATABASE_FACT).filter(|database| *database < DATABASES_MAX)?;
     let id = facts.get("repl-id").filter(|id| *id != ReplicationId::NONE)?;
     Some(Place { id, offset, database })
 }
@@ -241,7 +240,8 @@ fn read_from(
 ) -> io::Result<(Loaded, Vec<Vec<u8>>)> {
     reader.set_checksum(engine.settings.checksum());
     let thresholds = engine.settings.thresholds();
-    let mut loaded = Loaded { keys: 0, expired: 0, end: 0, whole_from: None };
+    let first_facts = reader.facts();
+    let mut loaded = Loaded { keys: 0, expired: 0, end: 0, whole_from: None, selected: None };
     while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
         let db = u32::try_from(entry.database).ok().filter(|db| *db < engine.keyspace.databases());
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
@@ -258,6 +258,10 @@ fn read_from(
     }
     loaded.end = reader.end_offset();
     loaded.whole_from = said(reader.late_facts(), WHOLE_FACT);
+    let selected = [reader.late_facts(), &first_facts]
+        .into_iter()
+        .find_map(|facts| said::<u64>(facts, STREAM_DATABASE_FACT));
+    loaded.selected = u32::try_from(selected.unwrap_or(0)).ok().filter(|database| *database < DATABASES_MAX);
     Ok((loaded, reader.take_libraries()))
 }
 

@@ -6,8 +6,7 @@ use crate::blocking;
 use crate::feeding::unfinished;
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream};
-use engine::import::rdb;
-use engine::replacement::{self, Alone, Beside, Failure, Loaded};
+use engine::replacement::{self, Alone, Beside, Checked, Failure, Loaded};
 use engine::scripts::Libraries;
 use keyspace::Holding;
 use std::io::{self, Read};
@@ -30,10 +29,15 @@ const PIECES: usize = 8;
 /// The file's name in the server's directory.
 const NAME: &str = "temp-sync.rdb.tmp";
 
+/// Where a copy lies on disk, or would.
+pub fn path(server: &Server) -> PathBuf {
+    server.engine.dir().join(NAME)
+}
+
 impl Spool {
     /// An empty one.
     pub fn begin(server: &Server) -> io::Result<Spool> {
-        let path = server.engine.dir().join(NAME);
+        let path = path(server);
         Ok(Spool { file: Fs::Real.open(&path, Mode::Truncate)?, path, bytes: 0 })
     }
 
@@ -41,10 +45,6 @@ impl Spool {
         self.file.write_at(bytes, self.bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(())
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 
@@ -88,18 +88,13 @@ impl Drop for Spool {
 pub enum Coming<'c> {
     /// It is to be loaded from its file, with these libraries.
     File(&'c Path, Libraries),
-    /// It was loaded beside what is here.
-    Loaded(Box<Loaded>, &'c Beside<'c>),
+    /// It was loaded beside what is here, and these are its libraries.
+    Loaded(Box<Loaded>, Libraries, &'c Beside<'c>),
 }
 
-/// The stream behind a copy, with the database that is selected there.
-///
-/// # Errors
-/// There can be none such.
-pub fn stream_behind(path: &Path, stream: Stream) -> io::Result<Stream> {
-    let selected = rdb::stream_database(path)
-        .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
-    Ok(Stream { selected: Some(selected), ..stream })
+/// The stream behind a copy.
+pub fn stream_behind(checked: &Checked, stream: Stream) -> Stream {
+    Stream { selected: Some(checked.selected), ..stream }
 }
 
 /// Puts a copy that was read through in the place of all that is here; it is of one moment from an offset on, and `stream` goes on behind it.
@@ -138,8 +133,8 @@ pub fn put_in_place(
         (Coming::File(path, libraries), Some(alone)) => {
             replacement::replace(alone, (path, libraries), stream, meanwhile)
         }
-        (Coming::Loaded(loaded, beside), _) => {
-            replacement::take_over(beside, *loaded, stream, meanwhile, || {
+        (Coming::Loaded(loaded, libraries, beside), _) => {
+            replacement::take_over(beside, (*loaded, libraries), stream, meanwhile, || {
                 server.holders.claim(engine, Holding::all())
             })
         }

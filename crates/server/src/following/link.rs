@@ -13,7 +13,6 @@ use ::log::{Lsn, ReplicationId, Stream};
 use config::DisklessLoad;
 use engine::durability;
 use engine::replacement::{self, Beside, Checked, Loaded};
-use engine::scripts::Libraries;
 use net::connect::Outgoing;
 use replication::insync::Moment;
 use replication::link::limits::RDB_BYTES_MAX_DEFAULT;
@@ -359,47 +358,52 @@ impl<'s> Link<'s> {
         self.server.following.change(self.order, |status| {
             (status.phase, status.copied_bytes, status.copy_bytes) = (Phase::Sync, 0, None);
         });
-        let about = |error: io::Error| {
-            io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
+        let is_loaded = self.is_loaded_as_it_comes();
+        if is_loaded {
+            log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
+        }
+        let mut spool = match is_loaded {
+            true => None,
+            false => Some(Spool::begin(self.server).map_err(about_disk)?),
         };
-        let mut spool = Spool::begin(self.server).map_err(about)?;
-        let (engine, path) = (&*self.server.engine, spool.path().to_owned());
+        let (engine, path) = (&*self.server.engine, copy::path(self.server));
         let is_wrong = &AtomicBool::new(false);
-        let checked = thread::scope(|scope| {
+        let (checked, loaded) = thread::scope(|scope| {
             let (to, coming) = Arriving::channel();
             let work = move || {
-                let checked = replacement::check(engine, &path, coming);
+                let checked = match is_loaded {
+                    true => replacement::load_coming(engine, &path, coming)
+                        .map(|(checked, loaded)| (checked, Some(loaded))),
+                    false => replacement::check(engine, &path, coming).map(|checked| (checked, None)),
+                };
                 is_wrong.store(checked.is_err(), Ordering::Release);
                 checked
             };
             let check = thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
                 io::Error::other(format!("Can't start the thread that reads the master's copy: {error}"))
             })?;
-            let received = self.receive(&mut spool, to, is_wrong);
+            let received = self.receive(spool.as_mut(), to, is_wrong);
             // Where something is wrong with the copy it is not received to its end.
             let checked =
                 check.join().unwrap_or_else(|_| Err(io::Error::other("The copy was not read through")));
             received.and(checked)
         })?;
-        self.load(&spool, checked, stream)
+        self.load(loaded, checked, stream)
     }
 
     /// Receives a copy to its end, or until whoever reads it through has found that it is none. What comes behind its own end is kept by nobody.
     fn receive(
         &mut self,
-        spool: &mut Spool,
+        mut spool: Option<&mut Spool>,
         to: SyncSender<Vec<u8>>,
         is_wrong: &AtomicBool,
     ) -> io::Result<()> {
-        let about = |error: io::Error| {
-            io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
-        };
         let (mut transfer, mut reader) = (Transfer::new(RDB_BYTES_MAX_DEFAULT), Some(to));
         loop {
             let taken = transfer.step(&self.received[self.used..self.filled]).map_err(io::Error::other)?;
             for part in taken.parts().into_iter().filter(|part| !part.is_empty()) {
                 let Some(to) = &reader else { break };
-                spool.push(part).map_err(about)?;
+                spool.as_mut().map_or(Ok(()), |spool| spool.push(part)).map_err(about_disk)?;
                 if to.send(part.to_vec()).is_err() {
                     reader = None;
                 }
@@ -424,16 +428,23 @@ impl<'s> Link<'s> {
         }
     }
 
-    fn load(&mut self, spool: &Spool, checked: Checked, stream: Stream) -> io::Result<Stream> {
+    /// Puts a copy in the place of all that is here, from its file unless it is loaded.
+    fn load(&mut self, loaded: Option<Loaded>, checked: Checked, stream: Stream) -> io::Result<Stream> {
         let (server, order) = (self.server, self.order);
-        let Checked { libraries, whole_from } = checked;
-        log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
-        let stream = copy::stream_behind(spool.path(), stream)?;
-        let beside = self.begin_beside(stream.id)?;
-        let coming = match &beside {
-            None => Coming::File(spool.path(), libraries),
-            Some(beside) => {
-                Coming::Loaded(Box::new(self.load_beside(beside, (spool.path(), libraries))?), beside)
+        let (stream, path) = (copy::stream_behind(&checked, stream), copy::path(server));
+        let Checked { libraries, whole_from, .. } = checked;
+        let beside = match &loaded {
+            Some(_) => Some(self.begin_beside()?),
+            None => {
+                log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
+                self.begin_beside_if_shown(stream.id)?
+            }
+        };
+        let coming = match (loaded, &beside) {
+            (_, None) => Coming::File(&path, libraries),
+            (Some(loaded), Some(beside)) => Coming::Loaded(Box::new(loaded), libraries, beside),
+            (None, Some(beside)) => {
+                Coming::Loaded(Box::new(self.load_beside(beside, &path)?), libraries, beside)
             }
         };
         // From here on nothing is left undone: that the master is gone shows behind it.
@@ -443,6 +454,15 @@ impl<'s> Link<'s> {
         };
         let until = whole_from.unwrap_or(stream.offset);
         copy::put_in_place(server, order, (coming, until), stream, &mut meanwhile)
+    }
+
+    /// Whether a copy goes into memory as it comes, and not to a file first: there is nothing here that it takes the place of, and if something is
+    /// wrong with it nothing is lost.
+    fn is_loaded_as_it_comes(&self) -> bool {
+        let engine = &self.server.engine;
+        engine.residency.store().is_none()
+            && !self.server.shard.is_on()
+            && engine.databases().all(|db| engine.keyspace.is_empty(db))
     }
 
     /// Whether what is here is shown until a copy of this stream is loaded (`repl-diskless-load swapdb`): it is of the same history, and there is memory
@@ -456,23 +476,27 @@ impl<'s> Link<'s> {
             && engine.keyspace.remembered_beside() == 0
     }
 
-    /// Says that the copy is loaded beside what is here, if it is to be.
-    fn begin_beside(&mut self, id: ReplicationId) -> io::Result<Option<Beside<'s>>> {
+    /// Says that the copy is loaded beside what is here, if that is shown until then.
+    fn begin_beside_if_shown(&mut self, id: ReplicationId) -> io::Result<Option<Beside<'s>>> {
         if !self.is_loaded_beside(id) {
             return Ok(None);
         }
+        let beside = self.begin_beside()?;
+        // Somebody may have written in between.
+        Ok(self.is_loaded_beside(id).then_some(beside))
+    }
+
+    fn begin_beside(&mut self) -> io::Result<Beside<'s>> {
         let server = self.server;
         let mut meanwhile = || {
             let _ = self.report(Report::Loading);
             self.look()
         };
         let engine = &server.engine;
-        let beside = server.holders.claiming_all(engine, || Beside::begin(engine, &mut meanwhile))?;
-        // Somebody may have written in between.
-        Ok(self.is_loaded_beside(id).then_some(beside))
+        server.holders.claiming_all(engine, || Beside::begin(engine, &mut meanwhile))
     }
 
-    fn load_beside(&mut self, beside: &Beside<'_>, copy: (&Path, Libraries)) -> io::Result<Loaded> {
+    fn load_beside(&mut self, beside: &Beside<'_>, copy: &Path) -> io::Result<Loaded> {
         let mut meanwhile = || {
             // That the master is gone shows behind it.
             let _ = self.report(Report::Loading);
@@ -562,6 +586,10 @@ pub fn look(server: &Server, order: u64) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::new(ErrorKind::ConnectionAborted, "the master is followed no more")),
     }
+}
+
+fn about_disk(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
 }
 
 fn timeout(server: &Server) -> Duration {

@@ -48,7 +48,7 @@ const OP_END: u8 = 255;
 /// The reader asks its source for this many bytes at a time, and for twice as many if one key needs more.
 const WINDOW_BYTES: usize = 1 << 20;
 /// Facts behind the first that are kept.
-const LATE_FACTS_MAX: usize = 16;
+const LATE_FACTS_MAX: usize = 64;
 
 /// Functions of more bytes than this are nothing that a server holds.
 const LIBRARY_BYTES_MAX: usize = 256 << 20;
@@ -502,6 +502,7 @@ impl<S: Read> FileReader<S> {
     }
 
     fn keep_fact(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        self.late_facts.retain(|(known, _)| *known != name);
         if self.late_facts.len() == LATE_FACTS_MAX {
             self.late_facts.remove(0);
         }

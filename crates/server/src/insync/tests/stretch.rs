@@ -165,8 +165,8 @@ impl Stretch {
                 let path = spool();
                 std::fs::write(&path, &bytes)?;
                 let checked = replacement::check(&server.engine, &path, &*bytes)?;
-                let replacement::Checked { libraries, whole_from } = checked;
-                let stream = copy::stream_behind(&path, stream)?;
+                let stream = copy::stream_behind(&checked, stream);
+                let replacement::Checked { libraries, whole_from, .. } = checked;
                 let coming = copy::Coming::File(&path, libraries);
                 let until = whole_from.unwrap_or(stream.offset);
                 let stream = copy::put_in_place(server, order, (coming, until), stream, &mut || Ok(()))?;
