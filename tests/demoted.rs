@@ -116,6 +116,37 @@ fn a_new_master_says_which_database_it_writes_to() {
     assert_eq!(call(&mut there, &["GET", "again"]), text("1"));
 }
 
+/// A master says its database once; who was promoted in between, or started without it, has not heard it since.
+#[test]
+fn who_follows_again_knows_its_masters_database() {
+    for edition in ["memory", "durable", "capacity"] {
+        let (master, mut replica) = (tarn_of(edition), tarn_of(edition));
+        let mut client = master.connect().unwrap();
+        call(&mut client, &["SELECT", "3"]);
+        follow(&replica, &master);
+        call(&mut client, &["SET", "a", "1"]);
+        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        promote(&replica);
+        follow(&replica, &master);
+        call(&mut client, &["SET", "b", "1"]);
+        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        promote(&replica);
+        if edition != "memory" {
+            replica.kill();
+            replica.restart().unwrap();
+        }
+        follow(&replica, &master);
+        call(&mut client, &["SET", "c", "1"]);
+        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        let mut there = replica.connect().unwrap();
+        call(&mut there, &["SELECT", "3"]);
+        assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(3), "{edition}");
+        // Without a log nobody knows that nothing was written under the other name.
+        let copies = if edition == "memory" { 3 } else { 1 };
+        assert_eq!(full_copies(&master), copies, "{edition}: {}", replica.last_lines());
+    }
+}
+
 #[test]
 fn what_is_written_beside_a_master_is_in_no_stream_and_goes_when_its_time_is_up() {
     for edition in ["memory", "durable"] {

@@ -206,7 +206,7 @@ pub(crate) struct Unwritten {
     pub end: Lsn,
     /// Payload bytes that are no part of the stream.
     hidden_bytes: u64,
-    /// The database that is selected in a master's stream behind its frames, if some are of such a one.
+    /// The database that is selected in the stream behind its frames, if some are of it.
     pub selected: Option<u32>,
     /// Bytes of all frames, once it was sealed.
     sealed_body: Option<usize>,
@@ -292,7 +292,7 @@ impl Unwritten {
         self.end = self.end.plus(payload_bytes as u64);
         if head.used_for == Use::Effects {
             self.hidden_bytes += payload_bytes as u64;
-        } else if head.is_followed {
+        } else {
             self.selected = Some(head.database);
         }
     }
@@ -621,11 +621,11 @@ pub(crate) fn begins_record(body: &[u8]) -> Option<bool> {
     Frame::decode(body).map(|frame| matches!(frame.part, Part::Whole | Part::First))
 }
 
-/// The database that is selected in a master's stream behind the frames of a body; None if none is of such a stream.
+/// The database that is selected in the stream behind the frames of a body; None if none is of it.
 pub(crate) fn selected_in(mut body: &[u8]) -> Option<u32> {
     let mut selected = None;
     while let Some(frame) = Frame::decode(body) {
-        if frame.is_followed && frame.used_for != Use::Effects {
+        if frame.used_for != Use::Effects {
             selected = Some(frame.database);
         }
         body = body[FRAME_BYTES..].get(frame.payload_bytes..).unwrap_or_default();

@@ -44,6 +44,18 @@ struct Filling {
     dresser: Dresser,
 }
 
+impl Filling {
+    /// What has to stand round effects that are said as they were done. A frame says one database: behind several the next record selects its own.
+    #[inline]
+    fn dress(&mut self, span: Span) -> Dress {
+        let dress = self.dresser.dress(span);
+        if span.ends_in != span.database {
+            self.dresser.forget();
+        }
+        dress
+    }
+}
+
 impl Buffer {
     /// An empty buffer; the first record begins at `lsn`.
     pub fn new(lsn: Lsn, block_bytes: usize, held_bytes_max: usize) -> Buffer {
@@ -121,7 +133,7 @@ impl Buffer {
     #[inline]
     pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
-        let dress = filling.dresser.dress(span);
+        let dress = filling.dress(span);
         let head = Head::own(span.database, dress, time);
         if dress.is_none() {
             return self.put(&mut filling, &head, effects);
@@ -132,7 +144,7 @@ impl Buffer {
     /// The same for effects that lie in several parts, each of which is freed as soon as it is copied.
     pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
-        let head = Head::own(span.database, filling.dresser.dress(span), time);
+        let head = Head::own(span.database, filling.dress(span), time);
         let front = head.dress.front(span.database).as_slice().to_vec();
         let all = [front].into_iter().chain(parts).chain([head.dress.back().to_vec()]);
         self.put_parts(&mut filling, all.map(|part| (head, part)))

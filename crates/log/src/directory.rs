@@ -166,7 +166,7 @@ impl Directory {
         *self.coming.lock() = coming;
     }
 
-    /// Notes that it is durable up to `durable` now, so many bytes of the stream further on, and what is selected there if that changed.
+    /// Notes that it is durable up to `durable` now, so many bytes of the stream further on, and what is selected there if there are any.
     pub fn advance_stream(&self, durable: Lsn, bytes: u64, selected: Option<u32>) {
         if let Some(stream) = &mut *self.stream.lock() {
             *stream = stream.moved(durable, bytes, selected);

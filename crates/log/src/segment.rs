@@ -26,6 +26,8 @@ const STREAM_BYTES: usize = 68;
 /// Marks: the stream had another name before; see [`Header::is_beside_clients`].
 const HAS_FORMER: u32 = 1;
 const BESIDE_CLIENTS: u32 = 2;
+/// Beside the database that is selected: the stream is no other master's. A program that did not say so left 0 for the database.
+const OWN: u32 = 1 << 31;
 
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +155,8 @@ fn encode_stream(stream: &Stream, marks: u32, bytes: &mut [u8]) {
     bytes[48..56].copy_from_slice(&until.to_le_bytes());
     let marks = if stream.former.is_some() { marks | HAS_FORMER } else { marks };
     bytes[56..60].copy_from_slice(&marks.to_le_bytes());
-    bytes[60..64].copy_from_slice(&stream.selected.map_or(0, |database| database + 1).to_le_bytes());
+    let own = if stream.is_masters { 0 } else { OWN };
+    bytes[60..64].copy_from_slice(&stream.selected.map_or(0, |database| own | (database + 1)).to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
     bytes[STREAM_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
 }
@@ -166,12 +169,14 @@ fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<(Stream, u32)> {
         |at: usize| ReplicationId(bytes[at..at + ReplicationId::BYTES].try_into().expect("twenty bytes"));
     let is_right = u32_at(STREAM_BYTES - 4) == crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
     let marks = u32_at(56);
+    let selected = (u32_at(60) & !OWN).checked_sub(1).filter(|database| *database < DATABASES_MAX);
     let stream = Stream {
         id: id_at(8),
         at,
         offset: u64_at(0),
         former: (marks & HAS_FORMER != 0).then(|| (id_at(28), u64_at(48))),
-        selected: u32_at(60).checked_sub(1).filter(|database| *database < DATABASES_MAX),
+        selected,
+        is_masters: selected.is_some() && u32_at(60) & OWN == 0,
     };
     is_right.then_some((stream, marks))
 }

@@ -239,22 +239,33 @@ pub struct Stream {
     pub offset: u64,
     /// The name that it had before, and the offset up to which that holds.
     pub former: Option<(ReplicationId, u64)>,
-    /// The database that is selected there, where it is a master's elsewhere. None: the next record of another selects its own.
+    /// The database that is selected there: whoever goes on with the stream has no other unless it selects one. Behind what was written here
+    /// in several databases it may be any of them: what comes next selects its own. None: that is not known.
     pub selected: Option<u32>,
+    /// It is that of a master elsewhere, which `selected` is known of.
+    pub is_masters: bool,
 }
 
 impl Stream {
-    /// One that begins at a place in the log: offsets are its Lsns.
+    /// One that begins at a place in the log: offsets are its Lsns. Its first record selects its database.
     pub fn begin(at: Lsn) -> Stream {
-        Stream { id: ReplicationId::new(), at, offset: at.0, former: None, selected: None }
+        Stream {
+            id: ReplicationId::new(),
+            at,
+            offset: at.0,
+            former: None,
+            selected: Some(0),
+            is_masters: false,
+        }
     }
 
     /// What has the name of none.
     pub fn none(at: Lsn) -> Stream {
-        Stream { id: ReplicationId::NONE, at, offset: 0, former: None, selected: None }
+        Stream { id: ReplicationId::NONE, at, offset: 0, former: None, selected: None, is_masters: false }
     }
 
-    /// The same, seen from a place so many bytes of it further on, behind which this database is selected, unless none was in between.
+    /// The same, seen from a place so many bytes of it further on, behind which this database is selected; None: there is no record of it
+    /// in between.
     #[must_use]
     pub fn moved(self, at: Lsn, bytes: u64, selected: Option<u32>) -> Stream {
         let offset = self.offset.wrapping_add(bytes);
@@ -264,7 +275,7 @@ impl Stream {
     /// What goes on behind a master's stream when its follower becomes a master: a new name, and the former one up to here.
     #[must_use]
     pub fn succeeded(self) -> Stream {
-        Stream { id: ReplicationId::new(), former: Some((self.id, self.offset)), selected: None, ..self }
+        Stream { id: ReplicationId::new(), former: Some((self.id, self.offset)), is_masters: false, ..self }
     }
 
     /// The same stream, which its master calls otherwise from here on.
@@ -276,7 +287,7 @@ impl Stream {
     /// The same bytes under a new name; what it was called before is forgotten.
     #[must_use]
     pub fn renamed(self) -> Stream {
-        Stream { id: ReplicationId::new(), former: None, selected: None, ..self }
+        Stream { id: ReplicationId::new(), former: None, is_masters: false, ..self }
     }
 }
 

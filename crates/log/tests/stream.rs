@@ -119,7 +119,7 @@ fn a_replica_reads_where_effects_belong_and_what_belongs_together() {
         select(0) + "a",
         "b".into(),
         MULTI.to_owned() + &select(12) + "c" + EXEC,
-        "d".into(),
+        select(3) + "d",
         MULTI.to_owned() + "e" + EXEC,
         "f".into(),
         select(3) + "g",
@@ -248,7 +248,8 @@ fn a_stream_that_was_kept_in_memory_goes_on_in_a_log_that_begins_beside_clients(
         log.close().unwrap();
         let recovery = recover(&fs, DIR);
         let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
-        assert_eq!(log.stream(), Stream { at: behind.plus(3), offset: 780, ..stream });
+        let after = Stream { at: behind.plus(3), offset: 780, selected: Some(0), ..stream };
+        assert_eq!(log.stream(), after);
         assert!(log.read_stream(776).unwrap().is_none());
         let bytes = log.read_stream(777).unwrap().unwrap().next_bytes().unwrap();
         assert_eq!(bytes.as_deref(), Some(&b"abc"[..]));
@@ -390,8 +391,7 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     let log = open(&fs);
     let other = log.stream().id;
     assert_ne!(other, ReplicationId::NONE);
-    let adopted =
-        Stream { id: ReplicationId::new(), at: Lsn::ZERO, offset: 1000, former: None, selected: Some(3) };
+    let adopted = Stream { offset: 1000, selected: Some(3), is_masters: true, ..Stream::begin(Lsn::ZERO) };
     log.begin_stream(None).unwrap();
     log.begin_stream(Some(adopted)).unwrap();
     append_unit(&log, 0, &[], b"PING");
@@ -412,7 +412,32 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     );
     assert_eq!(read_stream(&log, 1000).as_deref(), Some(&b"PING!"[..]));
     assert_eq!(log.stream().selected, Some(9));
+    assert!(log.stream().is_masters);
     log.begin_stream(Some(log.stream().succeeded())).unwrap();
     drop(log);
-    assert_eq!(open(&fs).stream().selected, None);
+    // Whoever goes on with the master's stream after all has to know.
+    let log = open(&fs);
+    assert_eq!((log.stream().is_masters, log.stream().selected), (false, Some(9)));
+    log.append_effects(Span::of(5), UnixMs(1), b"*1\r\n$7\r\nFLUSHDB\r\n");
+    log.flush();
+    assert_eq!(log.stream().selected, Some(5));
+    drop(log);
+    assert_eq!(open(&fs).stream().selected, Some(5));
+}
+
+#[test]
+fn behind_several_databases_the_next_record_selects_its_own() {
+    let log = open(&Fs::Simulated(Disk::new(1)));
+    let several = Span { database: 1, ends_in: 2, is_several: true };
+    let request = b"*1\r\n$7\r\nFLUSHDB\r\n";
+    log.append_effects(several, UnixMs(1), request);
+    log.append_effects(Span::of(2), UnixMs(1), request);
+    log.append_effects(Span::of(2), UnixMs(1), request);
+    log.flush();
+    let stream = read_stream(&log, 0).unwrap();
+    let selects = |database: &str| {
+        let request = format!("SELECT\r\n$1\r\n{database}\r\n");
+        stream.windows(request.len()).filter(|window| *window == request.as_bytes()).count()
+    };
+    assert_eq!((selects("1"), selects("2")), (1, 1));
 }

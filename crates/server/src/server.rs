@@ -272,7 +272,7 @@ impl Server {
     pub fn stream(&self) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => self.stream_without_log(self.feeding.end_without_log()),
+            None => self.stream_without_log(&self.feeding.state.lock()),
         }
     }
 
@@ -280,14 +280,16 @@ impl Server {
     pub fn stream_beside(&self, state: &State) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => self.stream_without_log(state.end_without_log()),
+            None => self.stream_without_log(state),
         }
     }
 
-    fn stream_without_log(&self, end: Option<u64>) -> Stream {
+    fn stream_without_log(&self, state: &State) -> Stream {
         let stream = self.stream_noted();
-        match end {
-            Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
+        match state.end_without_log() {
+            Some(end) => {
+                Stream { at: Lsn(end), offset: end, selected: state.selected_without_log(&stream), ..stream }
+            }
             None => stream,
         }
     }

@@ -73,7 +73,7 @@ fn find(
             if record.end() > limit || stream.offset + bytes > offset {
                 return Ok(Some(stream));
             }
-            let selected = (record.is_followed && bytes > 0).then_some(record.ends_in);
+            let selected = (bytes > 0).then_some(record.ends_in);
             stream = stream.moved(record.end(), bytes, selected);
         }
     }

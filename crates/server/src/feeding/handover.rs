@@ -94,11 +94,10 @@ fn give_up_journal(server: &Server) -> Beginning {
         (state.has_journal, state.stamped_until.max(state.journal_end), state.backlog.is_some())
     };
     let stream = server.stream();
-    let is_masters = stream.selected.is_some();
     let stream = match (has_journal, has_backlog) {
         // What was written while nobody followed is in no stream.
-        (true, false) if !is_masters => Some(stream.renamed()),
-        (false, _) if !is_masters => None,
+        (true, false) if !stream.is_masters => Some(stream.renamed()),
+        (false, _) if !stream.is_masters => None,
         _ => Some(stream),
     };
     Beginning { behind: Stamp(behind), stream, is_streamed: has_backlog }

@@ -8,7 +8,6 @@
 
 use super::{dress, unfinished, upkeep};
 use crate::followed::Phase;
-use crate::replicas::State;
 use crate::replicas::journal::ToBacklog;
 use crate::replicas::replica::Identity;
 use crate::server::Server;
@@ -27,27 +26,13 @@ pub fn place(server: &Server) -> Option<Place> {
         return None;
     }
     let phase = server.following.status().map(|status| status.phase);
-    let stream = server.stream_noted();
     let state = server.feeding.state.lock();
+    let Stream { id, offset, selected, .. } = server.stream_beside(&state);
     let is_counted = state.has_journal && state.backlog.is_some() && phase != Some(Phase::Sync);
-    let offset = state.journal_end;
-    if stream.id == ReplicationId::NONE || !is_counted || !server.following.is_whole_at(offset) {
+    if id == ReplicationId::NONE || !is_counted || !server.following.is_whole_at(offset) {
         return None;
     }
-    let database = match state.is_following {
-        true => selected(&state, &stream)?,
-        // What is written next selects its own, where none is.
-        false => state.dresser.selected().unwrap_or(0),
-    };
-    Some(Place { id: stream.id, offset, database })
-}
-
-/// The database that a master has selected where its stream is; None: that is not known.
-fn selected(state: &State, stream: &Stream) -> Option<u32> {
-    match state.unit_end {
-        Some((end, database)) if end == state.journal_end => Some(database),
-        _ => (stream.offset == state.journal_end).then(|| stream.selected.unwrap_or(0)),
-    }
+    Some(Place { id, offset, database: selected? })
 }
 
 /// Who has a copy and not all that belongs to it must not go on behind a start that took up an earlier place: from now on the directory says
@@ -68,14 +53,14 @@ pub fn take_up(server: &Server, place: Option<Place>) -> Expired {
         // Its master says what goes.
         engine.keyspace.keep_all(KeepsAll::Following, true);
         if let Some(place) = place {
-            server.set_stream(stream_at(place, Some(place.database)));
+            server.set_stream(Stream { is_masters: true, ..stream_at(place) });
             // There is one start.
             let _ = server.following.of_file.set(place.offset);
         }
         return Expired::Kept;
     }
     if let Some(place) = place.filter(|_| !unfinished::are_anywhere(server)) {
-        server.set_stream(stream_at(place, None).succeeded());
+        server.set_stream(stream_at(place).succeeded());
         let mut state = server.feeding.state.lock();
         state.backlog = Some(Backlog::new(place.offset, engine.config.repl_backlog_size()));
         state.journal_end = place.offset;
@@ -83,8 +68,8 @@ pub fn take_up(server: &Server, place: Option<Place>) -> Expired {
     Expired::Passed
 }
 
-fn stream_at(Place { id, offset, .. }: Place, selected: Option<u32>) -> Stream {
-    Stream { id, at: Lsn(offset), offset, former: None, selected }
+fn stream_at(Place { id, offset, database }: Place) -> Stream {
+    Stream { id, at: Lsn(offset), offset, former: None, selected: Some(database), is_masters: false }
 }
 
 /// A key is not there any more, though it was where the stream goes on.

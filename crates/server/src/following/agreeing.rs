@@ -10,14 +10,16 @@ use engine::durability;
 use std::io;
 use telemetry::log;
 
-/// The stream of which all is here up to its offset; None: there is nothing to go on from. In editions with a log all of it is on disk.
+/// The stream of which all is here up to its offset, and what is selected there; None: there is nothing to go on from, or whoever did would not
+/// know its database. In editions with a log all of it is on disk.
 pub fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
     let engine = &server.engine;
     // Without a log it is where the master was followed, or replicas have read along.
     let is_counted = engine.durability.log().is_some() || server.feeding.is_counted();
     durability::sync(engine)?;
     let stream = server.stream();
-    let is_known = stream.id != ReplicationId::NONE && (is_counted || stream.selected.is_some());
+    let is_known =
+        stream.id != ReplicationId::NONE && (is_counted || stream.is_masters) && stream.selected.is_some();
     Ok(Some(stream).filter(|_| is_known))
 }
 
@@ -62,14 +64,13 @@ pub fn go_on(
     (before, wanted): (Stream, Option<Wanted>),
     renamed: Option<ReplicationId>,
 ) -> io::Result<Stream> {
-    let selected = before.selected.or(Some(0));
     if let Some(wanted) = wanted
         && renamed.is_some_and(|id| id != wanted.id)
     {
         return Err(io::Error::other("The master's stream has another name than the epoch's"));
     }
     let id = wanted.map(|wanted| wanted.id).or(renamed).filter(|id| *id != before.id);
-    let stream = Stream { selected, ..id.map_or(before, |id| before.called(id)) };
+    let stream = Stream { is_masters: true, ..id.map_or(before, |id| before.called(id)) };
     if stream != before {
         log!(Notice, "Master replication ID changed to {}", stream.id);
         begin_stream_by(server, order, stream)?;

@@ -94,7 +94,7 @@ pub enum Coming<'c> {
 
 /// The stream behind a copy.
 pub fn stream_behind(checked: &Checked, stream: Stream) -> Stream {
-    Stream { selected: Some(checked.selected), ..stream }
+    Stream { selected: Some(checked.selected), is_masters: true, ..stream }
 }
 
 /// Puts a copy that was read through in the place of all that is here; it is of one moment from an offset on, and `stream` goes on behind it.

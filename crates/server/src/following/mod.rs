@@ -155,7 +155,7 @@ pub fn begin(server: &Arc<Server>) {
         return begin_as_master(server);
     };
     let stream = server.stream();
-    let history = stream.selected.map(|_| stream.id).filter(|id| *id != ReplicationId::NONE);
+    let history = Some(stream.id).filter(|id| stream.is_masters && *id != ReplicationId::NONE);
     order(server, Some(Master { host, port }), history);
 }
 
@@ -165,7 +165,7 @@ fn begin_as_master(server: &Server) {
     let Some(log) = server.engine.durability.log() else { return };
     let stream = log.stream();
     let may_lack = log.sync_policy() != SyncPolicy::Always || unsynced::is_noted(server);
-    if stream.id == ReplicationId::NONE || stream.selected.is_none() && !may_lack {
+    if stream.id == ReplicationId::NONE || !stream.is_masters && !may_lack {
         return;
     }
     let begun = durability::sync(&server.engine)

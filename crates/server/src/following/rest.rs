@@ -65,7 +65,7 @@ impl Rest {
         feeding::pass_gathered(&server, || 1);
         let Place { offset, database } = self.units.place();
         if server.engine.durability.log().is_none() {
-            server.set_stream(Stream { offset, selected: Some(database), ..self.stream });
+            server.set_stream(Stream { offset, selected: Some(database), is_masters: true, ..self.stream });
         }
         let read = offset + self.units.waiting_bytes() as u64;
         server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));

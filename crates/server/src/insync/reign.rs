@@ -104,7 +104,7 @@ pub fn begin_stream(server: &Arc<Server>, id: ReplicationId) -> io::Result<u64> 
     let before = server.stream();
     if before.id != id {
         let former = Some((before.id, before.offset)).filter(|(id, _)| *id != ReplicationId::NONE);
-        following::begin_stream(server, Stream { id, former, selected: None, ..before })?;
+        following::begin_stream(server, Stream { id, former, is_masters: false, ..before })?;
     }
     joining::keep_relayed(server);
     if !feeding::begin_reign(server) {

@@ -13,7 +13,7 @@ pub mod replica;
 pub mod standing;
 pub mod synced;
 
-use ::log::{Dresser, ReplicationId};
+use ::log::{Dresser, ReplicationId, Stream};
 use away::Away;
 use elder::Unknown;
 use parking_lot::Mutex;
@@ -89,7 +89,8 @@ pub struct State {
     pub has_journal: bool,
     /// The end of what of the stream that journal has been told.
     pub journal_end: u64,
-    /// The end of the last of a master's units that it was told, and the database that is selected there.
+    /// The end of the last of a master's units that it was told, or of what was written before one was followed, and the database that is
+    /// selected there.
     pub unit_end: Option<(u64, u32)>,
     /// A master is followed: what is written here, and is not its, is in nobody's stream.
     pub is_following: bool,
@@ -152,6 +153,17 @@ impl State {
         self.has_journal.then_some(self.journal_end)
     }
 
+    /// The database that is selected there, of a stream that was last noted like this; None: that is not known. Where nothing is selected, what
+    /// is written next selects its own, and any database is right.
+    pub fn selected_without_log(&self, noted: &Stream) -> Option<u32> {
+        match self.unit_end {
+            _ if noted.offset == self.journal_end => Some(noted.selected.unwrap_or(0)),
+            _ if !self.is_following => Some(self.dresser.selected().unwrap_or(0)),
+            Some((end, database)) if end == self.journal_end => Some(database),
+            _ => None,
+        }
+    }
+
     /// Appends to the backlog.
     pub fn append(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
@@ -210,6 +222,10 @@ impl Feeding {
     /// Notes whether a master is followed. To be called while nobody writes, or what is written is still not to be in the stream.
     pub fn set_following(&self, on: bool) {
         let mut state = self.state.lock();
+        if on && !state.is_following {
+            // As it stands behind what was written here.
+            state.unit_end = Some((state.journal_end, state.dresser.selected().unwrap_or(0)));
+        }
         state.is_following = on;
         // What a master has selected is not known here.
         state.dresser.forget();
