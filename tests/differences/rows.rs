@@ -157,6 +157,14 @@ pub const CHECKS: &[(&str, Check)] = &[
             ("INFO server", "~ tarn_version:", "! tarn_version:"),
         ]),
     ),
+    (
+        "`INFO`'s values, such as the host that a replica says it has",
+        Asked(&[
+            ("REPLICAOF \"x\\r\\nrole:master\" 1", "+OK", "+OK"),
+            ("INFO replication", "~ master_host:x__role:master ", "~ master_host:x role:master "),
+            ("REPLICAOF NO ONE", "+OK", "+OK"),
+        ]),
+    ),
     ("`INFO`'s `eventloop_*`", Test("info_tells_of_the_rounds_of_workers")),
     (
         "`INFO`'s `used_memory_lua`, `used_memory_vm_*`",

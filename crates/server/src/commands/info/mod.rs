@@ -1,6 +1,9 @@
 //! INFO: what the server says about itself, section by section, under the names
 //! that clients, exporters and dashboards look for.
 //!
+//! A field is one line, whatever its name and value are made of: hosts, names and codes of errors come from others, and whoever reads INFO cuts it at its
+//! line ends (`a_field_stays_on_its_line_whatever_it_is_made_of`).
+//!
 //! Nothing here stops other commands: counts are summed as they stand, so that two
 //! fields may be from moments a little apart. What this version does not have
 //! (files, replicas, modules) shows the values of an idle Redis.
@@ -67,12 +70,20 @@ pub(crate) struct Page {
 impl Page {
     fn title(&mut self, title: &str) {
         let gap = if self.text.is_empty() { "" } else { "\r\n" };
-        self.add(format_args!("{gap}# {title}\r\n"));
+        self.text.push_str(&format!("{gap}# {title}\r\n"));
     }
 
     /// One field.
     pub(crate) fn line(&mut self, name: &str, value: impl Display) {
-        self.add(format_args!("{name}:{value}\r\n"));
+        Part {
+            text: &mut self.text,
+            holds: |character| !is_line_end(character) && !"#:".contains(character),
+        }
+        .add(format_args!("{name}"));
+        self.text.push(':');
+        Part { text: &mut self.text, holds: |character| !is_line_end(character) }
+            .add(format_args!("{value}"));
+        self.text.push_str("\r\n");
     }
 
     /// Several fields.
@@ -84,10 +95,39 @@ impl Page {
     fn bytes(&self) -> usize {
         self.text.capacity()
     }
+}
 
-    fn add(&mut self, text: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(text).expect("a string takes every text");
+/// What a character is shown as that a name or a value of INFO may not hold, as Redis has it where it looks at them.
+const STAND_IN: char = '_';
+
+/// A name or a value on its way into a page.
+struct Part<'p> {
+    text: &'p mut String,
+    /// What it may hold.
+    holds: fn(char) -> bool,
+}
+
+impl Part<'_> {
+    fn add(&mut self, part: std::fmt::Arguments<'_>) {
+        self.write_fmt(part).expect("a string takes every text");
     }
+}
+
+impl Write for Part<'_> {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        match part.chars().all(self.holds) {
+            true => self.text.push_str(part),
+            false => {
+                self.text.extend(part.chars().map(|one| if (self.holds)(one) { one } else { STAND_IN }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a line ends at a character for anybody: some clients cut at each that Unicode has for it.
+fn is_line_end(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
 /// INFO [section [section ...]]
@@ -131,6 +171,20 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_stays_on_its_line_whatever_it_is_made_of() {
+        let mut page = Page { text: String::new() };
+        let host = String::from_utf8_lossy(b"x\r\nrole:master\n\x85\xff");
+        page.line("slave0", format_args!("ip={host},port={}", 7));
+        page.line("errorstat_A#:B\r\nrole", "count=1");
+        page.lines(&[("master_host", &"a\u{85}b\u{2028}c\0d e\u{e9}#:"), ("port", &1)]);
+        assert_eq!(
+            page.text,
+            "slave0:ip=x__role:master_\u{fffd}\u{fffd},port=7\r\nerrorstat_A__B__role:count=1\r\n\
+             master_host:a_b_c_d e\u{e9}#:\r\nport:1\r\n"
+        );
+    }
 
     #[test]
     fn bytes_are_shown_in_the_unit_that_fits() {
