@@ -277,3 +277,33 @@ fn what_comes_behind_the_end_of_a_copy_is_kept_nowhere() {
     master.write_all(mark.as_bytes()).unwrap();
     wait_until("the copy is taken", || call(&mut client, &["GET", "key"]) == text("value"));
 }
+
+/// Pauses behind copies that could not be taken, in seconds, as the log tells them.
+fn pauses(server: &Server) -> Vec<u64> {
+    let output = server.output();
+    let told = output.lines().filter_map(|line| line.split_once("The master is asked for another copy in "));
+    told.map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+/// A replica with too few databases has its master make copies less and less often, until somebody says something.
+#[test]
+fn a_copy_that_cannot_be_taken_is_asked_for_less_and_less_often() {
+    let master = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = master.connect().unwrap();
+    call(&mut client, &["SELECT", "5"]);
+    call(&mut client, &["SET", "key", "value"]);
+    let replica = Server::start(tarn(), &["--edition", "memory", "--databases", "2"]).unwrap();
+    let port = master.address().port().to_string();
+    let order = ["REPLICAOF", "127.0.0.1", &port];
+    call(&mut replica.connect().unwrap(), &order);
+    wait_until("it has tried three times", || pauses(&replica).len() >= 3);
+    assert_eq!(pauses(&replica)[..3], [1, 2, 4]);
+    for words in [&order[..], &["CONFIG", "SET", "repl-timeout", "61"]] {
+        let before = pauses(&replica).len();
+        call(&mut replica.connect().unwrap(), words);
+        wait_until("it has tried at once", || pauses(&replica)[before..].contains(&1));
+    }
+    call(&mut client, &["FLUSHALL"]);
+    call(&mut replica.connect().unwrap(), &order);
+    wait_until("it follows", || field(&mut replica.connect().unwrap(), "master_link_status") == "up");
+}

@@ -314,12 +314,15 @@ impl Following {
         }
     }
 
-    /// Waits, but not beyond the end of an order.
-    pub fn rest(&self, order: u64, time: Duration) {
+    /// Waits, but not beyond the end of an order. Whether that ended before the time was up: something is to be tried now.
+    pub fn rest(&self, order: u64, time: Duration) -> bool {
         let mut state = self.state.lock();
-        if state.order == order {
-            self.changed.wait_for(&mut state, time);
-        }
+        state.order != order || !self.changed.wait_for(&mut state, time).timed_out()
+    }
+
+    /// What is waited for may be different now: who rests goes on.
+    pub fn try_now(&self) {
+        self.changed.notify_all();
     }
 }
 

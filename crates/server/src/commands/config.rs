@@ -121,6 +121,8 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         let _ = server.follow_oom_score();
     }
     set.map_err(|error| Error::line(error.line()))?;
+    // What kept a master's copy from being taken may be mended with this.
+    server.following.try_now();
     reply.ok();
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 use super::applying::Applier;
 use super::copy::{self, Arriving, Coming, Spool};
+use super::pauses::{Ending, Pauses};
 use super::rest::{Rest, done};
 use super::{Wanted, agreeing, handing_over, rewinding};
 use crate::followed::{Phase, Status};
@@ -26,12 +27,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use telemetry::log;
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// The same where a copy was refused, of which the master makes all for each try, or what the stream needs here cannot be read.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-
 /// How often it looks whether there is something to report.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -40,9 +35,6 @@ const UNDONE_POLL: Duration = Duration::from_millis(5);
 
 /// While what the master sends is held back, so much of it is kept here; what comes then stays where it is.
 const PAUSED_BYTES_MAX: usize = 16 << 20;
-
-/// Between two tries in a shard, where others wait for this one.
-const SHARD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -53,7 +45,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
     let mut applier = Applier::new(server);
     // What the master sends behind the place that was reached makes no sense: only all of it helps.
     let mut asks_for_all = false;
-    let mut failed = 0;
+    let mut pauses = Pauses::default();
     let is_on = || server.following.is_in_force(order) && !server.engine.is_ending();
     while is_on() {
         let Some(status) = server.following.status() else { return };
@@ -67,7 +59,8 @@ pub fn run(server: &Arc<Server>, order: u64) {
             status.phase = Phase::Connect;
         });
         server.following.forget_ender(order);
-        let Err(error) = ended;
+        let Err(ending) = ended;
+        let error = ending.error();
         asks_for_all = match error.kind() {
             ErrorKind::InvalidData => true,
             // It is still to be taken, if somebody says so.
@@ -78,13 +71,17 @@ pub fn run(server: &Arc<Server>, order: u64) {
             return;
         }
         log!(Warning, "{error}");
-        let pause = match error.kind() {
-            ErrorKind::PermissionDenied => REFUSED_PAUSE,
-            _ if server.shard.is_on() => PAUSE.min(SHARD_PAUSE * 2u32.pow(failed)),
-            _ => PAUSE,
-        };
-        failed = (failed + 1).min(5);
-        server.following.rest(order, pause);
+        let pause = pauses.behind(&ending, server.shard.is_on());
+        if ending.needs_copy() {
+            log!(
+                Notice,
+                "The master is asked for another copy in {} s, or at the next REPLICAOF or CONFIG SET",
+                pause.as_secs()
+            );
+        }
+        if server.following.rest(order, pause) {
+            pauses.begin_anew();
+        }
     }
 }
 
@@ -93,7 +90,7 @@ fn attempt(
     order: u64,
     (status, asks_for_all): (&Status, bool),
     applier: &mut Applier<'_>,
-) -> io::Result<std::convert::Infallible> {
+) -> Result<std::convert::Infallible, Ending> {
     let mut may_go_back = !asks_for_all;
     let (mut link, agreed) = loop {
         let mut link = Link::connect(server, order, status)?;
@@ -113,10 +110,10 @@ fn attempt(
             link.copy(stream)?
         }
         Agreed::Rest(stream) => stream,
-        Agreed::Parted(_) => return Err(io::Error::other("The master was not asked for anything")),
+        Agreed::Parted(_) => return Err(io::Error::other("The master was not asked for anything").into()),
     };
     server.following.keep_history(order, stream.id);
-    link.follow(stream, applier)
+    link.follow(stream, applier).map_err(Ending::Stream)
 }
 
 /// # Errors
@@ -354,7 +351,7 @@ impl<'s> Link<'s> {
     }
 
     /// Takes a full copy, and puts it in the place of all that is here.
-    fn copy(&mut self, stream: Stream) -> io::Result<Stream> {
+    fn copy(&mut self, stream: Stream) -> Result<Stream, Ending> {
         self.server.following.change(self.order, |status| {
             (status.phase, status.copied_bytes, status.copy_bytes) = (Phase::Sync, 0, None);
         });
@@ -364,7 +361,7 @@ impl<'s> Link<'s> {
         }
         let mut spool = match is_loaded {
             true => None,
-            false => Some(Spool::begin(self.server).map_err(about_disk)?),
+            false => Some(Spool::begin(self.server).map_err(cannot_write)?),
         };
         let (engine, path) = (&*self.server.engine, copy::path(self.server));
         let is_wrong = &AtomicBool::new(false);
@@ -380,15 +377,17 @@ impl<'s> Link<'s> {
                 checked
             };
             let check = thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
-                io::Error::other(format!("Can't start the thread that reads the master's copy: {error}"))
+                Ending::Copy(io::Error::other(format!(
+                    "Can't start the thread that reads the master's copy: {error}"
+                )))
             })?;
             let received = self.receive(spool.as_mut(), to, is_wrong);
             // Where something is wrong with the copy it is not received to its end.
             let checked =
                 check.join().unwrap_or_else(|_| Err(io::Error::other("The copy was not read through")));
-            received.and(checked)
+            received.and(checked.map_err(Ending::Copy))
         })?;
-        self.load(loaded, checked, stream)
+        self.load(loaded, checked, stream).map_err(Ending::Copy)
     }
 
     /// Receives a copy to its end, or until whoever reads it through has found that it is none. What comes behind its own end is kept by nobody.
@@ -397,13 +396,13 @@ impl<'s> Link<'s> {
         mut spool: Option<&mut Spool>,
         to: SyncSender<Vec<u8>>,
         is_wrong: &AtomicBool,
-    ) -> io::Result<()> {
+    ) -> Result<(), Ending> {
         let (mut transfer, mut reader) = (Transfer::new(RDB_BYTES_MAX_DEFAULT), Some(to));
         loop {
             let taken = transfer.step(&self.received[self.used..self.filled]).map_err(io::Error::other)?;
             for part in taken.parts().into_iter().filter(|part| !part.is_empty()) {
                 let Some(to) = &reader else { break };
-                spool.as_mut().map_or(Ok(()), |spool| spool.push(part)).map_err(about_disk)?;
+                spool.as_mut().map_or(Ok(()), |spool| spool.push(part)).map_err(cannot_write)?;
                 if to.send(part.to_vec()).is_err() {
                     reader = None;
                 }
@@ -580,16 +579,19 @@ impl<'s> Link<'s> {
     }
 }
 
+fn cannot_write(error: io::Error) -> Ending {
+    Ending::Copy(io::Error::new(
+        error.kind(),
+        format!("The master's copy cannot be written to disk: {error}"),
+    ))
+}
+
 /// Ends a wait when the order is not in force any more, or the server ends.
 pub fn look(server: &Server, order: u64) -> io::Result<()> {
     match server.following.is_in_force(order) && !server.engine.is_ending() {
         true => Ok(()),
         false => Err(io::Error::new(ErrorKind::ConnectionAborted, "the master is followed no more")),
     }
-}
-
-fn about_disk(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
 }
 
 fn timeout(server: &Server) -> Duration {

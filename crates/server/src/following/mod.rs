@@ -13,6 +13,7 @@ pub mod applying;
 pub mod copy;
 pub mod handing_over;
 pub mod link;
+pub mod pauses;
 pub mod rest;
 pub mod rewinding;
 pub mod taken;
