@@ -67,7 +67,7 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
     assert_eq!(info(&mut other, "min_sync_status"), "short");
     relay.mend();
     wait_until("the replica has everything again", || is_taken(&mut other));
-    each_write_that_waits_fails(&relay, &mut writer, &mut other);
+    each_write_that_waits_fails(&relay, [&mut writer, &mut other, &mut master.connect().unwrap()]);
     assert_eq!(info(&mut other, "min_sync_status"), "ok");
     assert_eq!(call(&mut other, &["INCR", "n"]), Value::Int(2));
     assert_eq!(call(&mut there, &["GET", "n"]), text("2"));
@@ -82,15 +82,17 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
     assert_eq!(waiting, Value::Int(3));
 }
 
-/// Writes, reads between them, and a client that is given what another one writes.
-fn each_write_that_waits_fails(relay: &Relay, writer: &mut Client, other: &mut Client) {
+/// Writes, reads between them, a client that is given what another one writes, and one that reads it.
+fn each_write_that_waits_fails(relay: &Relay, [writer, other, reader]: [&mut Client; 3]) {
     relay.stop(Way::There);
     other.send_request(&["BLPOP", "list", "9"]).unwrap();
+    reader.send_request(&["XREAD", "BLOCK", "9000", "STREAMS", "stream", "$"]).unwrap();
     let requests = [
         &["INCR", "m"][..],
         &["GET", "m"],
         &["INCR", "m"],
         &["LPUSH", "list", "v"],
+        &["XADD", "stream", "1-1", "f", "v"],
         &["WAIT", "1", "1"],
         &["PING"],
     ];
@@ -103,13 +105,17 @@ fn each_write_that_waits_fails(relay: &Relay, writer: &mut Client, other: &mut C
     for request in requests {
         let reply = writer.read_value().unwrap();
         match request[0] {
-            "INCR" | "LPUSH" => assert!(error(&reply).starts_with(refused), "{request:?}: {reply:?}"),
+            "INCR" | "LPUSH" | "XADD" => {
+                assert!(error(&reply).starts_with(refused), "{request:?}: {reply:?}")
+            }
             "GET" => assert_eq!(reply, text("1")),
             "WAIT" => assert_eq!(reply, Value::Int(0)),
             _ => assert_eq!(reply, Value::Simple(b"PONG".to_vec())),
         }
     }
     assert!(error(&other.read_value().unwrap()).starts_with(refused), "who was given it is told the same");
+    let read = reader.read_value().unwrap();
+    assert!(matches!(read, Value::Array(_)), "who only reads has written nothing: {read:?}");
     relay.mend();
     wait_until("the replica has everything again", || is_taken(other));
     // What is read in one go fails as far as it was written.

@@ -21,7 +21,7 @@ use net::service::Until;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::{Ticks, UnixMs};
+use sys::{Shown, Ticks, UnixMs};
 use telemetry::stats::Ending;
 use wire::{Reply, RequestBuf};
 
@@ -182,11 +182,11 @@ fn try_hold(batch: &mut Batch<'_>, key: &[Key<'_>]) -> bool {
     batch.try_hold(key)
 }
 
-/// Ends the wait with this reply, if it has not ended. It shows what was written up to here.
-pub fn answer(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
+/// Ends the wait with this reply, if it has not ended.
+pub fn answer(server: &Server, waiter: &Waiter, reply: &[u8], shown: Shown) {
     if let Some(mut held) = waiter.hold() {
         held.end(&server.blocked, &server.engine.keyspace);
-        post(server, waiter, reply, shows);
+        post(server, waiter, reply, shown);
         waiter.client.signal(Signal::UNBLOCKED);
     }
 }
@@ -199,7 +199,7 @@ fn time_out(server: &Server, waiter: &Waiter) -> Ending {
     };
     match error {
         None => {
-            post(server, waiter, &waiter.on_timeout, waiter.shows);
+            post(server, waiter, &waiter.on_timeout, Shown::read(waiter.shows));
             Ending::Done
         }
         Some(error) => {
@@ -210,15 +210,15 @@ fn time_out(server: &Server, waiter: &Waiter) -> Ending {
 }
 
 /// Sends the client a reply, if it wants one.
-fn post(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
+fn post(server: &Server, waiter: &Waiter, reply: &[u8], shown: Shown) {
     if !waiter.is_silent {
-        client::answer(&server.net.clients, &waiter.client, reply, shows);
+        client::answer(&server.net.clients, &waiter.client, reply, shown);
     }
 }
 
 fn fail(server: &Server, waiter: &Waiter, line: &[u8]) {
     server.counts.note_error(line);
-    post(server, waiter, &[b"-", line, b"\r\n"].concat(), Stamp(0));
+    post(server, waiter, &[b"-", line, b"\r\n"].concat(), Shown::NOTHING);
 }
 
 /// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
@@ -272,6 +272,8 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     let served = server.tracking.begin_served(worker, &waiter.client);
     let outcome = admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply));
     let end_served = || server.tracking.end_served(&server.net.clients, worker, &waiter.client, served);
+    // Who only reads is owed nothing of what others wrote.
+    let has_changed = matches!(outcome, Ok(Outcome::Changed));
     let ending = match outcome {
         Ok(Outcome::Blocked(_)) => return end_served(),
         Ok(outcome) => {
@@ -295,7 +297,7 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     if out.len() > bytes_max {
         client::close_for_its_reply(&server.net.clients, &waiter.client);
     } else {
-        post(server, waiter, &out, server.latest());
+        post(server, waiter, &out, Shown { up_to: server.latest(), is_write: has_changed });
     }
     end_served();
     drop(behind_reply);

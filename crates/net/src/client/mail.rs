@@ -52,8 +52,8 @@ enum Mark {
     Messages,
     /// Messages that wait for their seal to be opened.
     Sealed(Seal),
-    /// A reply, and up to where it shows what was written.
-    Reply(Stamp),
+    /// A reply, and what it shows.
+    Reply(Shown),
 }
 
 /// Opened when what it keeps is in the log.
@@ -104,10 +104,10 @@ impl State {
     }
 
     /// Puts a reply before what seals keep.
-    fn insert(&mut self, reply: &[u8], stamp: Stamp) {
+    fn insert(&mut self, reply: &[u8], shown: Shown) {
         let (place, at) = self.first_sealed();
         self.marks.range_mut(place..).for_each(|(from, _)| *from += reply.len());
-        self.marks.insert(place, (at, Mark::Reply(stamp)));
+        self.marks.insert(place, (at, Mark::Reply(shown)));
         self.bytes.splice(at..at, reply.iter().copied());
     }
 }
@@ -136,8 +136,7 @@ impl Letters {
         let any = Shown::read(latest);
         let starts = std::iter::once((0, any)).chain(self.marks.iter().map(move |(from, mark)| match mark {
             Mark::Messages | Mark::Sealed(_) => (*from, any),
-            // Who has waited may have taken something, unless it shows nothing.
-            Mark::Reply(stamp) => (*from, Shown { up_to: *stamp, is_write: *stamp > Stamp(0) }),
+            Mark::Reply(shown) => (*from, *shown),
         }));
         let ends = self.marks.iter().map(|(from, _)| *from).chain([self.bytes.len()]);
         starts
@@ -265,9 +264,9 @@ pub fn deliver(clients: &Clients, client: &Client, write: impl FnOnce(&mut Vec<u
 
 /// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach one of these bounds
 /// with it is closed.
-pub fn answer(clients: &Clients, client: &Client, reply: &[u8], shows: Stamp) {
+pub fn answer(clients: &Clients, client: &Client, reply: &[u8], shown: Shown) {
     let (bytes_max, bound) = bound(clients, client);
-    if client.post(bytes_max, reply, shows) == Posted::Overflowed {
+    if client.post(bytes_max, reply, shown) == Posted::Overflowed {
         close_unread(clients, client, bound);
     }
 }
@@ -296,9 +295,9 @@ fn close_unread(clients: &Clients, client: &Client, bound: Bound) {
 }
 
 impl Client {
-    /// Posts a reply that the session waits for, which shows what was written up to here. It must not stay behind what is
+    /// Posts a reply that the session waits for. It must not stay behind what is
     /// sealed, since the session goes on with its next request.
-    fn post(&self, bytes_max: u64, reply: &[u8], shows: Stamp) -> Posted {
+    fn post(&self, bytes_max: u64, reply: &[u8], shown: Shown) -> Posted {
         let mut mail = self.mail.state.lock();
         if mail.is_closed {
             return Posted::Refused;
@@ -307,7 +306,7 @@ impl Client {
             mail.close();
             return Posted::Overflowed;
         }
-        mail.insert(reply, shows);
+        mail.insert(reply, shown);
         self.mail.posted.fetch_add(reply.len() as u64, Ordering::Release);
         drop(mail);
         self.tell_of_mail();
@@ -469,12 +468,12 @@ mod tests {
         publish(&client, Some(&script), "b");
         publish(&client, None, "c");
         publish(&client, Some(&other), "d");
-        assert_eq!(client.post(0, b"reply", Stamp(7)), Posted::Kept);
+        assert_eq!(client.post(0, b"reply", Shown { up_to: Stamp(7), is_write: true }), Posted::Kept);
         assert!(client.has_sealed_mail());
         assert_eq!(taken(&client), "areply");
         other.store(true, Ordering::Release);
         assert_eq!(taken(&client), "");
-        assert_eq!(client.post(100, b"next", Stamp(8)), Posted::Kept);
+        assert_eq!(client.post(100, b"next", Shown { up_to: Stamp(8), is_write: true }), Posted::Kept);
         assert_eq!(taken(&client), "next");
         script.store(true, Ordering::Release);
         assert!(!client.has_sealed_mail());
@@ -537,7 +536,7 @@ mod tests {
     fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
         let client = client();
         publish(&client, None, "ab");
-        assert_eq!(client.post(0, b"reply", Stamp(7)), Posted::Kept);
+        assert_eq!(client.post(0, b"reply", Shown { up_to: Stamp(7), is_write: true }), Posted::Kept);
         publish(&client, None, "c");
         let letters = client.take_mail();
         let stretches: Vec<_> = letters.stretches(Stamp(9)).collect();

@@ -16,13 +16,13 @@ use config::ShutdownFlags;
 use engine::Attention;
 use engine::durability;
 use engine::snapshot::{self, Last};
-use keyspace::Stamp;
+
 use net::service::Closing;
 use replication::insync::Role;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use sys::UnixMs;
+use sys::{Shown, UnixMs};
 use telemetry::log;
 use wire::Reply;
 
@@ -81,7 +81,7 @@ fn shutdown(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         let waiter = blocking::wait_for_time(server, context.session, None, ERRORS.to_vec());
         context.session.waits = Some(None);
         if !server.departure.join(number, &waiter) {
-            blocking::answer(server, &waiter, ERRORS, Stamp(0));
+            blocking::answer(server, &waiter, ERRORS, Shown::NOTHING);
         }
         return Ok(());
     }
@@ -327,6 +327,6 @@ fn save_before_end(server: &Server, wish: Wish) -> bool {
 fn give_up(server: &Server, number: Option<u64>) -> bool {
     let undo = || server.pause.end(&server.engine, &server.net.clients, Purpose::End);
     let Some(waiters) = server.departure.give_up(number, undo) else { return false };
-    waiters.iter().for_each(|waiter| blocking::answer(server, waiter, ERRORS, Stamp(0)));
+    waiters.iter().for_each(|waiter| blocking::answer(server, waiter, ERRORS, Shown::NOTHING));
     true
 }

@@ -13,11 +13,11 @@ use command::category::Categories;
 use command::parse::timeout_ms;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::Attention;
-use keyspace::Stamp;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::UnixMs;
+use sys::{Shown, UnixMs};
 use value::number::parse_i64;
 use wire::Reply;
 
@@ -183,7 +183,7 @@ fn answer_or_wait(context: &mut Context<'_, '_>, needs: Needs, until: Option<Uni
             if needs.local && server.engine.durability.kept_log().is_none() {
                 let mut out = Vec::new();
                 Reply::new(&mut out, protocol).error(NO_LOG.as_bytes());
-                blocking::answer(&server, &waiter, &out, Stamp(0));
+                blocking::answer(&server, &waiter, &out, Shown::NOTHING);
                 return;
             }
             let standing = needs.standing(&server);
@@ -191,7 +191,7 @@ fn answer_or_wait(context: &mut Context<'_, '_>, needs: Needs, until: Option<Uni
                 let mut out = Vec::new();
                 needs.write(standing, &mut Reply::new(&mut out, protocol));
                 // It says where things are, and nothing else.
-                blocking::answer(&server, &waiter, &out, Stamp(0));
+                blocking::answer(&server, &waiter, &out, Shown::NOTHING);
                 return;
             }
             tokio::select! {

@@ -8,7 +8,7 @@ use replication::insync::{LinkId, Message, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use sys::{Bell, Stamp};
+use sys::{Bell, Shown};
 use wire::encode_request;
 
 /// All links of this node.
@@ -159,5 +159,5 @@ impl Links {
 
 /// Says a line to who has dialled.
 pub fn say_line(clients: &Clients, client: &Client, line: &str) {
-    answer(clients, client, format!("+{line}\r\n").as_bytes(), Stamp(0));
+    answer(clients, client, format!("+{line}\r\n").as_bytes(), Shown::NOTHING);
 }

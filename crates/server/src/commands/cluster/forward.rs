@@ -13,11 +13,12 @@ use crate::insync::dialling::TlsBy;
 use crate::joining;
 use crate::server::Server;
 use command::{Error, Result, parse};
-use keyspace::{DbIndex, Stamp};
+use keyspace::DbIndex;
 use replication::insync::{Event, Loss, Role};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use sys::Shown;
 use topology::ServerId;
 use wire::{Reply, SLOTS};
 
@@ -287,10 +288,10 @@ pub(super) fn later(
             Ok(()) => "+OK\r\n".to_owned(),
             Err(why) => format!("-{}\r\n", why.replace(['\r', '\n'], " ")),
         };
-        blocking::answer(&server, &waiting, answer.as_bytes(), Stamp(0));
+        blocking::answer(&server, &waiting, answer.as_bytes(), Shown::NOTHING);
     };
     if std::thread::Builder::new().name("cluster-order".to_owned()).spawn(ordering).is_err() {
-        blocking::answer(context.server, &waiter, b"-ERR No thread can be started\r\n", Stamp(0));
+        blocking::answer(context.server, &waiter, b"-ERR No thread can be started\r\n", Shown::NOTHING);
     }
     Ok(())
 }
