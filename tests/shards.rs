@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use testkit::ask::{call, is_error, ok, text};
 use testkit::relay::Way;
-use testkit::{Budget, Server};
+use testkit::{Budget, Client, Server};
 use wire::Value;
 
 fn error(value: &Value) -> String {
@@ -336,6 +336,26 @@ fn who_began_an_epoch_that_the_store_has_forgotten_takes_no_part_in_another_of_i
     wait_until("it takes no part", || shard.nodes[0].standing().is_some_and(|own| own["role"] == "halted"));
     let lines = shard.nodes[0].server.last_lines();
     assert!(lines.contains("Another has begun epoch 2"), "{lines}");
+}
+
+/// A request that takes longer to come than a member may be silent is progress, and not silence.
+#[test]
+fn a_pair_acknowledges_what_takes_longer_to_come_than_silence() {
+    let shard = Shard::begin(&["durable", "memory"], 1, &["--shard-failover", "0", "--shard-silence", "400"]);
+    let master = shard.wait_until_whole();
+    let long = "x".repeat(3 << 20);
+    // Three times as long as silence. The connection on which nodes speak has room for what they say.
+    shard.nodes[master].relay.throttle(Way::Back, (long.len() as u64) * 10 / 12);
+    let mut client = Client::connect(shard.nodes[master].server.address()).unwrap();
+    // A machine without time to spare may part a pair by itself, and then it is tried again.
+    wait_until("it is acknowledged", || {
+        shard.wait_until_whole();
+        call(&mut client, &["SET", "long", &long]) == ok()
+    });
+    let mut other = shard.nodes[1 - master].connect().unwrap();
+    wait_until("a member shows it", || {
+        call(&mut other, &["STRLEN", "long"]) == Value::Int(long.len() as i64)
+    });
 }
 
 #[test]

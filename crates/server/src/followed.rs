@@ -114,6 +114,9 @@ pub struct Following {
     copying: Mutex<Option<Arc<OneMoment>>>,
     /// Rung for the thread that has the link.
     pub bell: DiskBell,
+    /// Steps that were done within units of the master's that are not done as a whole: bytes that came of one while its end had not come, commands of a transaction that
+    /// were looked at or done. Each is counted once, however often a unit is tried. Only the thread that has the link counts.
+    pub steps: AtomicU64,
     /// How many copies were put in the place of all that was here. Changes only while something of the master's is done.
     pub copies: AtomicU64,
     /// Offsets between the beginning and the end of the copy that is here, and of one that is about to take its place: what is here is of no
@@ -221,10 +224,27 @@ impl Following {
     /// wants that may change what there is, so that a copy of one moment is given up.
     pub fn stand_still(&self) -> MutexGuard<'_, ()> {
         let still = self.applying.lock();
+        self.give_up_copy();
+        still
+    }
+
+    fn give_up_copy(&self) {
         if let Some(copy) = self.copying.lock().take() {
             copy.give_up();
         }
-        still
+    }
+
+    /// The same, unless something of the master's is still being done when patience is over.
+    pub fn try_stand_still(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        let still = self.applying.try_lock_for(patience)?;
+        self.give_up_copy();
+        Some(still)
+    }
+
+    /// So many steps more were done within something.
+    #[inline]
+    pub fn note_steps(&self, more: u64) {
+        self.steps.store(self.steps.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
     /// A copy of this moment begins. To be called while nothing of the master's is done.

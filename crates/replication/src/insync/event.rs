@@ -86,6 +86,12 @@ pub enum Event {
         /// Up to where.
         end: Lsn,
     },
+    /// So many steps were done in all within requests of the master's that are not done as a whole, while everything before them was durable: bytes of one that
+    /// comes, commands of one that is being done. The next acknowledgement tells it.
+    Progressed {
+        /// How many.
+        steps: u64,
+    },
     /// [`Action::Cut`] is done, and durable.
     Cut,
     /// [`Action::Cut`] cannot be done: nothing that the node keeps goes back so far.

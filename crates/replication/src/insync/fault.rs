@@ -38,6 +38,10 @@ pub(super) enum Fault {
     CutAtShorterEnd,
     /// What a replica has received counts as durable.
     ReceivedCounts,
+    /// A member that comes forward within one long request counts as one that stands still.
+    ProgressIgnored,
+    /// A member that answers, and does nothing, counts as one that comes forward.
+    AnswersAreProgress,
     /// A master that starts again goes on in its epoch.
     EpochResumed,
     /// A master hands over and goes on reading.

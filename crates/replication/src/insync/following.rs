@@ -8,7 +8,7 @@ use super::history::History;
 use super::identity::{Epoch, LinkId, MemberId, Moment};
 use super::lease::stretched;
 use super::member::{BeforeCut, Member, State};
-use super::message::{Lease, Message};
+use super::message::{Lease, Message, Reached};
 use log::Lsn;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(super) struct Following {
     pub heard_at: Moment,
     /// The newest request for a lease, by the master's clock, and when it came.
     asked: Option<(Moment, Moment)>,
+    /// Steps within requests that are not done as a whole.
+    pub steps: u64,
     /// Whether the master said last that this node is a member.
     pub is_member: bool,
     /// Whether the log cannot be brought in line with the master's.
@@ -57,6 +59,7 @@ impl Following {
             source: History::default(),
             heard_at: now,
             asked: None,
+            steps: 0,
             is_member: false,
             is_stuck: false,
         }
@@ -258,8 +261,14 @@ impl Member {
     pub(super) fn acknowledge(&mut self) {
         let is_lending = self.is_lending();
         let wait = stretched(self.options.lease, self.options.margin);
-        let State::Following(following) = &self.state else { return };
+        let State::Following(following) = &mut self.state else { return };
         let Phase::Streaming(link) = following.phase else { return };
+        following.steps += u64::from(self.fault == Some(Fault::AnswersAreProgress));
+        let reached = match following.asked {
+            // The master has heard where this node's log ends, and sends what is behind it.
+            Some(_) => Reached::Within(following.steps),
+            None => Reached::Place(self.appended),
+        };
         let lease = following.asked.filter(|_| is_lending).map(|(asked_at, came_at)| {
             // Only a planted mistake lends while it waits.
             if self.candidacy.as_ref().is_none_or(Candidacy::is_lending) {
@@ -271,8 +280,15 @@ impl Member {
             Some(Fault::ReceivedCounts) => self.appended,
             _ => self.durable,
         };
-        let message = Message::Acknowledgement { epoch: self.epoch, received: self.appended, durable, lease };
+        let message = Message::Acknowledgement { epoch: self.epoch, reached, durable, lease };
         self.actions.push(Action::Send { link, message });
+    }
+
+    /// It has done something of what is not done as a whole.
+    pub(super) fn note_steps(&mut self, steps: u64) {
+        if let State::Following(following) = &mut self.state {
+            following.steps = following.steps.max(steps);
+        }
     }
 
     /// How long this node waits for what it lent.

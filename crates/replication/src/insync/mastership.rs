@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::history::{Beginning, History};
 use super::identity::{Epoch, LinkId, MemberId, Moment, NodeId};
 use super::member::{Member, State};
-use super::message::{Lease, Message};
+use super::message::{Lease, Message, Reached};
 use super::peer::Peer;
 use log::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,12 +194,16 @@ impl Member {
             return;
         }
         let is_first = is_own && !peer.is_streaming;
-        if is_first && said.received != peer.sent {
+        if is_first && said.reached != Reached::Place(peer.sent) {
             return self.part(said.link, now);
         }
         peer.is_streaming |= is_first;
         // Nobody is late with what is not on this node's own disk, be it full or stalled: it may not even have been sent.
-        peer.acknowledged(said.durable.min(end), self.durable, now);
+        let steps = match said.reached {
+            Reached::Within(steps) if fault != Some(Fault::ProgressIgnored) => Some(steps),
+            Reached::Within(_) | Reached::Place(_) => None,
+        };
+        peer.acknowledged((said.durable.min(end), steps), self.durable, now);
         if let Some(lease) = said.lease {
             let asked_at = if fault == Some(Fault::LeaseFromAnswer) { now } else { lease.asked_at };
             // Nobody lends more than all have agreed upon, nor before it was asked.
@@ -360,7 +364,7 @@ pub(super) struct Acknowledged {
     pub link: LinkId,
     pub from: MemberId,
     pub epoch: Epoch,
-    pub received: Lsn,
+    pub reached: Reached,
     pub durable: Lsn,
     pub lease: Option<Lease>,
 }

@@ -166,6 +166,7 @@ impl Member {
             Event::Found { end } => self.own_log_was_longer(end),
             Event::RecordsGone => self.records_are_gone(now),
             Event::Durable { end } => self.log_is_durable(end, now),
+            Event::Progressed { steps } => self.note_steps(steps),
             Event::Cut => self.log_was_cut(now),
             Event::CutImpossible => self.log_was_not_cut(now),
             Event::Persisted { epoch } => self.epoch_is_durable(epoch, now),
@@ -323,8 +324,8 @@ impl Member {
                 let records = Incoming { start, end, committed, asked_at, is_member };
                 self.take_records(link, epoch, records, now);
             }
-            Message::Acknowledgement { epoch, received, durable, lease } => {
-                let said = Acknowledged { link, from, epoch, received, durable, lease };
+            Message::Acknowledgement { epoch, reached, durable, lease } => {
+                let said = Acknowledged { link, from, epoch, reached, durable, lease };
                 self.take_acknowledgement(said, now);
             }
             Message::Yield { epoch } => self.take_over(link, epoch, now),

@@ -27,6 +27,16 @@ pub struct Lease {
     pub length: Duration,
 }
 
+/// How far a replica has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// It has received the log up to there: what is said first on a link. Nodes of former versions say nothing else, and that is no sign of life: what they
+    /// have received may wait for a disk that stands still.
+    Place(Lsn),
+    /// So many steps it has done in all within requests that were not whole yet, or not done as a whole. Only that there are more than before means anything.
+    Within(u64),
+}
+
 /// One message on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -67,9 +77,9 @@ pub enum Message {
     Acknowledgement {
         /// The epoch in which it follows.
         epoch: Epoch,
-        /// Up to where it has received.
-        received: Lsn,
-        /// Up to where that is durable.
+        /// How far it is.
+        reached: Reached,
+        /// Up to where the log is durable.
         durable: Lsn,
         /// Nothing while it wants to be master itself, and before it was asked.
         lease: Option<Lease>,

@@ -42,6 +42,6 @@ pub use history::{Beginning, History};
 pub use identity::{Epoch, Life, LinkId, MemberId, Moment, NodeId};
 pub use lease::stretched;
 pub use member::{Member, Restored, Role, Writes};
-pub use message::{Lease, Message};
+pub use message::{Lease, Message, Reached};
 pub use options::Options;
 pub use text::Kept;

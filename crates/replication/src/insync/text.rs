@@ -6,19 +6,25 @@
 //! ```text
 //! history   origin beginnings (epoch first lossy[/life])...
 //! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
-//!           | ack epoch received durable (- | asked length) | yield epoch | refusal epoch
+//!           | ack epoch reached durable (- | asked length) | yield epoch | refusal epoch
 //! decision  decision version epoch lossy master members member...     a member is node/life
 //! kept      kept life epoch torn whole history
 //! ```
+//!
+//! What a replica has reached is a place, or, with the highest bit set, a number of steps: former versions say places only, and look at the first of
+//! a link only, which is one.
 
 use super::decisions::{Decision, Version};
 use super::history::{Beginning, History};
 use super::identity::{Epoch, Life, MemberId, Moment, NodeId};
-use super::message::{Lease, Message};
+use super::message::{Lease, Message, Reached};
 use log::Lsn;
 use std::fmt::Write;
 use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
+
+/// Set in a number of steps where else there is a place, which no log comes to.
+const STEPS: u64 = 1 << 63;
 
 /// The most beginnings or members that a line may name.
 const COUNT_MAX: u64 = 100_000;
@@ -164,11 +170,15 @@ impl Message {
                 asked_at.0,
                 u8::from(*is_member)
             ),
-            Message::Acknowledgement { epoch, received, durable, lease } => {
+            Message::Acknowledgement { epoch, reached, durable, lease } => {
                 let lease = lease.map_or("-".to_owned(), |lease| {
                     format!("{} {}", lease.asked_at.0, lease.length.as_micros())
                 });
-                format!("ack {} {} {} {lease}", epoch.0, received.0, durable.0)
+                let reached = match reached {
+                    Reached::Place(place) => place.0,
+                    Reached::Within(steps) => STEPS | steps,
+                };
+                format!("ack {} {reached} {} {lease}", epoch.0, durable.0)
             }
             Message::Yield { epoch } => format!("yield {}", epoch.0),
             Message::Refusal { epoch } => format!("refusal {}", epoch.0),
@@ -193,7 +203,11 @@ impl Message {
                 is_member: words.flag()?,
             },
             "ack" => {
-                let (received, durable) = (words.place()?, words.place()?);
+                let reached = match words.number()? {
+                    steps @ STEPS.. => Reached::Within(steps & !STEPS),
+                    place => Reached::Place(Lsn(place)),
+                };
+                let durable = words.place()?;
                 let lease = match words.word()? {
                     "-" => None,
                     asked_at => Some(Lease {
@@ -201,7 +215,7 @@ impl Message {
                         length: Duration::from_micros(words.number()?),
                     }),
                 };
-                Message::Acknowledgement { epoch, received, durable, lease }
+                Message::Acknowledgement { epoch, reached, durable, lease }
             }
             "yield" => Message::Yield { epoch },
             "refusal" => Message::Refusal { epoch },
@@ -295,8 +309,14 @@ mod tests {
                 asked_at: Moment(5),
                 is_member: true,
             },
-            Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: Some(lease) },
-            Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: None },
+            Message::Acknowledgement {
+                epoch,
+                reached: Reached::Place(end),
+                durable: Lsn(2),
+                lease: Some(lease),
+            },
+            Message::Acknowledgement { epoch, reached: Reached::Within(0), durable: Lsn(2), lease: None },
+            Message::Acknowledgement { epoch, reached: Reached::Within(9), durable: Lsn(2), lease: None },
             Message::Yield { epoch },
             Message::Refusal { epoch },
         ]
@@ -317,6 +337,22 @@ mod tests {
         let kept =
             Kept { life: Life(5), epoch: Epoch(3), is_torn: true, whole_from: Lsn(90), history: history() };
         assert_eq!(Kept::from_line(&kept.to_line()), Some(kept));
+    }
+
+    /// Nodes of former versions read a place there, and look at no other than the first.
+    #[test]
+    fn steps_are_said_where_former_versions_say_a_place() {
+        let line = |number: u64| sealed(format!("ack 3 {number} 2 -"));
+        let said =
+            |reached| Message::Acknowledgement { epoch: Epoch(3), reached, durable: Lsn(2), lease: None };
+        for (reached, number) in [
+            (Reached::Place(Lsn(7)), 7),
+            (Reached::Within(7), (1 << 63) + 7),
+            (Reached::Place(Lsn((1 << 63) - 1)), (1 << 63) - 1),
+        ] {
+            assert_eq!(said(reached).to_line(), line(number));
+            assert_eq!(Message::from_line(&line(number)), Some(said(reached)));
+        }
     }
 
     #[test]

@@ -57,6 +57,24 @@ pub enum Undone {
 /// The commands of units that are done together.
 type Run<'g> = SmallVec<[Found<'g>; RUN_UNITS_MAX]>;
 
+/// Which steps of a transaction were counted: it may be tried more than once.
+#[derive(Default)]
+struct Counted {
+    /// The offset in front of it.
+    begin: u64,
+    /// Commands whose keys were looked up ahead.
+    looked_at: u64,
+    /// Commands that were done.
+    done: u64,
+}
+
+impl Counted {
+    /// How many of these steps were not counted before.
+    fn more(counted: &mut u64, steps: u64) -> u64 {
+        steps - std::mem::replace(counted, steps.max(*counted)).min(steps)
+    }
+}
+
 /// Does units of one master's.
 pub struct Applier<'s> {
     server: &'s Arc<Server>,
@@ -66,6 +84,7 @@ pub struct Applier<'s> {
     /// A unit that takes longer than this makes the moment too old for the next.
     stale_ticks: u64,
     errors: u64,
+    counted: Counted,
     /// That the next unit is held up, for those who may hold keys for long.
     claim: Option<Claimed<'s>>,
 }
@@ -80,6 +99,7 @@ impl<'s> Applier<'s> {
             words: Words::default(),
             stale_ticks: server.ticks.ticks_in(MOMENT_AGE_MAX),
             errors: 0,
+            counted: Counted::default(),
             claim: None,
         }
     }
@@ -118,6 +138,10 @@ impl<'s> Applier<'s> {
         unit: &Unit<'_>,
         words: &mut Words,
     ) -> Result<(), Undone> {
+        let (begin, mut done) = (unit.begin().offset, 0);
+        if self.counted.begin != begin {
+            self.counted = Counted { begin, ..Counted::default() };
+        }
         let mut walk = unit.walk(words);
         while let Some(group) = walk.next_group() {
             if unit.kind() == UnitKind::Transaction && !batch.is_holding() {
@@ -128,6 +152,10 @@ impl<'s> Applier<'s> {
             }
             for request in group.commands() {
                 self.command(batch, &request)?;
+                if unit.kind() == UnitKind::Transaction {
+                    done += 1;
+                    self.server.following.note_steps(Counted::more(&mut self.counted.done, done));
+                }
             }
         }
         Ok(())
@@ -418,8 +446,10 @@ impl<'s> Applier<'s> {
     #[cold]
     fn hold_long(&mut self, batch: &mut Batch<'_>, unit: &Unit<'_>) -> Result<(), Undone> {
         let (mut words, mut slots) = (Words::default(), BTreeMap::new());
-        let mut walk = unit.walk(&mut words);
+        let (mut walk, mut looked_at) = (unit.walk(&mut words), 0);
         while let Some(group) = walk.next_group() {
+            looked_at += group.count() as u64;
+            self.server.following.note_steps(Counted::more(&mut self.counted.looked_at, looked_at));
             let mut note = |key: Key<'_>, _| {
                 slots.entry((key.db, key.slot)).or_insert_with(|| key.bytes.to_vec());
             };

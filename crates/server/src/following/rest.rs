@@ -27,6 +27,8 @@ pub struct Rest {
     order: u64,
     stream: Stream,
     units: MasterStream,
+    /// Up to there what has come was counted as steps.
+    counted: u64,
     /// Offsets up to which the master wants to hear that it is done here.
     asked: VecDeque<u64>,
 }
@@ -44,7 +46,7 @@ impl Rest {
             (status.phase, status.offset, status.read) = (Phase::Connected, place.offset, place.offset);
         });
         let units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
-        Rest { server: server.clone(), order, stream, units, asked: VecDeque::new() }
+        Rest { server: server.clone(), order, stream, units, counted: place.offset, asked: VecDeque::new() }
     }
 
     /// Takes bytes that go on where those before ended, and does all units that are whole. False: nothing more is done now, since what there is
@@ -69,6 +71,9 @@ impl Rest {
         }
         let read = offset + self.units.waiting_bytes() as u64;
         server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
+        if matches!(result, Ok(true)) && !self.is_paused() {
+            self.count_steps(offset, read);
+        }
         drop(applying);
         server.shard.note_done();
         if matches!(result, Ok(false))
@@ -78,6 +83,15 @@ impl Rest {
             copy.is_over_soon(PATIENCE);
         }
         result
+    }
+
+    /// All that had come whole is done: what waits is of one unit whose end has not come. Only that is progress; what waits because nothing is done is none.
+    fn count_steps(&mut self, offset: u64, read: u64) {
+        let from = self.counted.max(offset);
+        if read > from {
+            self.server.following.note_steps(read - from);
+            self.counted = read;
+        }
     }
 
     /// Does what has come. False: something of it is left for later, or there is something that a copy of one moment has to have before.
@@ -208,12 +222,17 @@ pub fn done(server: &Server) -> (u64, Option<u64>) {
 mod tests {
     use super::*;
     use crate::followed::Master;
+    use crate::pause::{Paused, Purpose};
     use crate::shard::{Address, Settings, Shard, Store};
     use crate::{assembly, commands, following};
     use ::log::Lsn;
     use config::{Config, Startup};
+    use keyspace::DbIndex;
     use replication::insync::{Epoch, Life, MemberId, NodeId, Options};
+    use replication::link::limits::GROUP_WORDS_MAX;
     use std::collections::BTreeMap;
+    use std::sync::atomic::Ordering;
+    use sys::UnixMs;
     use wire::encode_request;
 
     fn server(is_member: bool) -> Arc<Server> {
@@ -233,6 +252,84 @@ mod tests {
         assert!(!is_member || server.shard.enter(Arc::new(Shard::new(settings, id, Epoch(1)))));
         following::become_follower(&server);
         server
+    }
+
+    fn requests(requests: &[&[&str]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for words in requests {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            encode_request(&mut bytes, &words);
+        }
+        bytes
+    }
+
+    /// What comes of a request is progress until it is whole, then what is done of it; each once. What waits while nothing is done is none.
+    #[test]
+    fn steps_are_counted_within_what_is_not_done_as_a_whole_and_never_while_nothing_is_done() {
+        let server = server(true);
+        let order = following::stand_behind(&server, Master { host: String::new(), port: 0 }, None);
+        let mut rest = Rest::begin(&server, order, Stream::begin(Lsn::ZERO));
+        let mut applier = Applier::new(&server);
+        let mut take = |bytes: &[u8]| {
+            let before = server.following.steps.load(Ordering::Relaxed);
+            rest.take(bytes, &mut applier).expect("it can be done");
+            (server.following.steps.load(Ordering::Relaxed) - before, rest.waiting_bytes())
+        };
+        let long = requests(&[&["SELECT", "0"], &["SET", "k", &"v".repeat(1000)]]);
+        let whole = requests(&[&["SELECT", "0"]]).len();
+        assert_eq!(take(&long[..whole + 100]), (100, 100));
+        assert_eq!(take(&long[whole + 100..whole + 400]), (300, 400));
+        assert_eq!(take(&[]), (0, 400), "nothing has come");
+        assert_eq!(take(&long[whole + 400..]), (0, 0), "it is done, which is told by its place");
+
+        // More words than are noted at a time, so that the keys of all are looked up ahead.
+        let transaction = |count: usize| {
+            let many = vec![&["INCR", "n"][..]; count];
+            requests(&[&[&["MULTI"][..]], &many[..], &[&["EXEC"][..]]].concat())
+        };
+        let count = GROUP_WORDS_MAX as u64;
+        let all = transaction(GROUP_WORDS_MAX);
+        assert_eq!(take(&all[..all.len() - 1]), (all.len() as u64 - 1, all.len() - 1));
+        assert_eq!(
+            take(&all[all.len() - 1..]),
+            (2 * count + 2, 0),
+            "looked at with MULTI and EXEC, and done"
+        );
+        assert_eq!(take(&transaction(3)), (3, 0), "it is short: its keys are no work");
+
+        // A pause stands for all that has the stream wait.
+        let (engine, now) = (&server.engine, server.engine.clock.now());
+        server.pause.begin(engine, Purpose::Client, Paused::Writes, now, UnixMs(u64::MAX));
+        assert_eq!(take(&long[..whole + 100]), (0, whole + 100));
+        assert_eq!(take(&long[whole + 100..whole + 400]), (0, whole + 400));
+        server.pause.end(engine, &server.net.clients, Purpose::Client);
+        assert_eq!(take(&[]), (400, 400), "they are of what comes now");
+    }
+
+    /// What is tried again counts no more than once.
+    #[test]
+    fn a_transaction_that_is_held_up_makes_no_steps_by_being_tried_again() {
+        let server = server(true);
+        let order = following::stand_behind(&server, Master { host: String::new(), port: 0 }, None);
+        let mut rest = Rest::begin(&server, order, Stream::begin(Lsn::ZERO));
+        let mut applier = Applier::new(&server);
+        let many = vec![&["INCR", "n"][..]; GROUP_WORDS_MAX];
+        let all = requests(&[&[&["SELECT", "0"][..], &["MULTI"]], &many[..], &[&["EXEC"][..]]].concat());
+        let steps = || server.following.steps.load(Ordering::Relaxed);
+        let keyspace = &server.engine.keyspace;
+        let mut other = keyspace.enter(0);
+        assert!(other.try_hold(&[keyspace.key(DbIndex(0), b"n")]));
+        assert!(!rest.take(&all, &mut applier).expect("it can be done"), "its key is somebody's");
+        let looked_at = steps();
+        assert_eq!(looked_at, GROUP_WORDS_MAX as u64 + 2);
+        for _ in 0..3 {
+            assert!(!rest.take(&[], &mut applier).expect("it can be done"));
+        }
+        assert_eq!(steps(), looked_at);
+        other.release();
+        drop(other);
+        assert!(rest.take(&[], &mut applier).expect("it can be done"));
+        assert_eq!(steps(), looked_at + GROUP_WORDS_MAX as u64);
     }
 
     /// A member says that it has what its master has, so it does not go on behind what it could not do; any other replica does, as in Redis.

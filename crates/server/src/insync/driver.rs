@@ -1,5 +1,6 @@
 //! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
 
+mod keeping_up;
 mod leaving;
 mod telling;
 
@@ -38,8 +39,14 @@ pub struct Driver {
     keeping: Keeping,
     member: Member,
     source: Option<Source>,
+    /// What has come and was not taken yet.
+    letters: VecDeque<Letter>,
     /// On which link a master has said something last, and what.
     heard: Option<(LinkId, Heard)>,
+    /// Whether that is not answered yet.
+    is_asked: bool,
+    /// Steps within long requests of the master's: those that were looked at, and those of them that count.
+    steps: (u64, u64),
     data: Holding,
     /// Before this place of the log a copy was not whole: the data cannot go back there.
     whole_from: Lsn,
@@ -107,7 +114,10 @@ impl Driver {
             keeping,
             member,
             source: None,
+            letters: VecDeque::new(),
             heard: None,
+            is_asked: false,
+            steps: (0, 0),
             data,
             whole_from,
             copies: 0,
@@ -154,7 +164,10 @@ impl Driver {
         now: impl Fn() -> Instant,
         is_tick_due: impl FnOnce(Instant) -> bool,
     ) {
-        letters.into_iter().for_each(|letter| self.take(letter));
+        self.letters.extend(letters);
+        while let Some(letter) = self.letters.pop_front() {
+            self.take(letter);
+        }
         self.look();
         self.leave(now());
         if is_tick_due(now()) {
@@ -183,10 +196,8 @@ impl Driver {
                 message: Message::Records { epoch, committed, asked_at, is_member, .. },
             }) => {
                 let heard = Heard { from, epoch, committed, asked_at, is_member };
-                // Others may say what they like.
-                if self.member.link() == Some(link) {
-                    self.heard = Some((link, heard));
-                    self.hear(link, heard);
+                if self.note_heard(link, heard) {
+                    self.hear();
                 }
             }
             Letter::Happened(Event::Answered { ticket: BEGINNING, answer }) => {
@@ -230,12 +241,6 @@ impl Driver {
         self.go_on();
     }
 
-    /// A heartbeat, or word of more records, which are taken when they are here.
-    fn hear(&mut self, link: LinkId, heard: Heard) {
-        self.while_still(|driver| driver.tell(link, heard, driver.member.appended()));
-        self.go_on();
-    }
-
     fn happen(&mut self, event: Event) {
         self.look_at_store(&event);
         self.step(event);
@@ -275,19 +280,6 @@ impl Driver {
 
     fn step(&mut self, event: Event) {
         self.while_still(|driver| driver.member.step(event, driver.now()));
-    }
-
-    /// Tells something behind how far the log is, while nothing of a master's is done, and then does what follows.
-    fn while_still(&mut self, tell: impl FnOnce(&mut Driver) -> Vec<Action>) {
-        let server = self.server.clone();
-        let still = server.following.stand_still();
-        let mut actions = self.catch_up();
-        actions.extend(tell(self));
-        self.lend();
-        self.leave_source();
-        drop(still);
-        self.carry_out(actions);
-        self.note_company();
     }
 
     /// Whether replies wait for this thread, and of what it has to hear, as it stands now.
@@ -363,27 +355,6 @@ impl Driver {
         self.member.step(Event::Durable { end: Lsn(durable) }, self.now())
     }
 
-    fn catch_up_with_source(&mut self) -> Vec<Action> {
-        let Some(source) = self.source else { return Vec::new() };
-        let Some((_, heard)) = self.heard.filter(|(link, _)| *link == source.link) else { return Vec::new() };
-        self.look_for_copy(source);
-        let Some(applied) = self.applied(source) else { return Vec::new() };
-        let durable = match self.server.engine.durability.log() {
-            Some(_) if !Fault::is(self.fault, Fault::DoneIsDurable) => self.server.stream().offset,
-            _ => applied,
-        };
-        if !self.is_whole(source, durable) {
-            return Vec::new();
-        }
-        let mut actions = Vec::new();
-        if Lsn(applied) > self.member.appended() {
-            self.note_place(applied);
-            actions = self.tell(source.link, heard, Lsn(applied));
-        }
-        actions.extend(self.tell_durable(durable));
-        actions
-    }
-
     /// A copy may have been put in the place of what was here: then it is asked up to where it needs the stream.
     fn look_for_copy(&mut self, source: Source) {
         let copies = self.server.following.copies.load(Ordering::Relaxed);
@@ -429,14 +400,6 @@ impl Driver {
             }
             Holding::Partial(_) | Holding::Foreign | Holding::Torn => false,
         }
-    }
-
-    /// Tells that the log has come to there, with what the master said last.
-    fn tell(&mut self, link: LinkId, heard: Heard, end: Lsn) -> Vec<Action> {
-        let Heard { from, epoch, committed, asked_at, is_member } = heard;
-        let start = self.member.appended();
-        let message = Message::Records { epoch, start, end, committed, asked_at, is_member };
-        self.member.step(Event::Received { link, from, message }, self.now())
     }
 
     /// Which stamp the end of the stream has here, where that is its offset.

@@ -32,6 +32,8 @@ planted! {
     a_learner_added_behind_is_found: AddedBehind, about_learners, 2_000;
     a_cut_at_the_wrong_place_is_found: CutAtShorterEnd, from_seed, 200;
     a_replica_that_acknowledges_what_it_received_is_found: ReceivedCounts, from_seed, 200;
+    a_member_removed_in_the_middle_of_a_long_request_is_found: ProgressIgnored, about_long_requests, 20;
+    answers_that_count_as_progress_are_found: AnswersAreProgress, about_long_requests, 20;
     an_epoch_resumed_is_found: EpochResumed, from_seed, 200;
     a_master_that_hands_over_and_reads_is_found: YieldedAndReading, about_leases, 500;
     a_silent_store_taken_for_a_refusal_is_found: SilenceIsRefusal, from_seed, 200;

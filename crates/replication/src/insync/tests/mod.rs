@@ -80,6 +80,22 @@ fn come_to_rest(world: &mut World, from: u64) -> bool {
     true
 }
 
+/// Members take requests that last longer than silence, and are removed only if they stand still in the middle.
+#[test]
+fn who_comes_forward_within_a_long_request_stays_a_member() {
+    let budget = Budget::from_env(1, 100);
+    let (mut acknowledged, mut done) = (0, 0);
+    while budget.allows(done) {
+        let seed = budget.seed + done;
+        match play(seed, Plan::about_long_requests(seed, None)) {
+            Ok(outcome) => acknowledged += outcome.acknowledged as u64,
+            Err(wrong) => panic!("TARN_SEED={seed} TARN_STEPS=1: {wrong}"),
+        }
+        done += 1;
+    }
+    assert!(acknowledged > 20 * done, "too little was tried: {acknowledged} in {done}");
+}
+
 #[test]
 fn shards_keep_what_was_acknowledged_and_go_on() {
     let budget = Budget::from_env(1, 1_500);

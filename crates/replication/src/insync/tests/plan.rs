@@ -48,6 +48,8 @@ pub struct Plan {
     pub cut_impossible_one_in: u64,
     pub clients: usize,
     pub registers: u64,
+    /// Once in so many values one is of a long request; 0: none is.
+    pub long_every: u64,
     /// Pauses of a client between two operations.
     pub think_max: u64,
     /// How long a client waits for a reply.
@@ -92,6 +94,7 @@ impl Plan {
             cut_impossible_one_in: pick(&mut prng, &[4, 1_000]),
             clients: 2 + pick(&mut prng, &[0, 1, 2]),
             registers: 1 + prng.below(3),
+            long_every: 0,
             think_max: pick(&mut prng, &[4 * MILLI, 20 * MILLI, 80 * MILLI]),
             patience_max: pick(&mut prng, &[50 * MILLI, 1_000 * MILLI]),
             fate: Fate {
@@ -184,6 +187,31 @@ impl Plan {
         }
     }
 
+    /// Requests are longer than silence, and nothing else happens.
+    pub fn about_long_requests(seed: u64, fault: Option<Fault>) -> Plan {
+        let mut prng = Prng::from_seed(seed);
+        let nodes = 2 + pick(&mut prng, &[0, 0, 1]);
+        let plan = Plan::quiet(nodes);
+        Plan {
+            options: Options {
+                members_min: pick(&mut prng, &[1, 2]),
+                silence: Duration::from_millis(100),
+                heartbeat: Duration::from_millis(20),
+                lease: Duration::from_millis(1_000),
+                lease_max: Duration::from_millis(1_000),
+                ..plan.options
+            },
+            begins_whole: prng.one_in(2),
+            network_delay_max: pick(&mut prng, &[300, 3 * MILLI]),
+            disk_delay_max: pick(&mut prng, &[100, MILLI]),
+            store_delay_max: pick(&mut prng, &[200, 2 * MILLI]),
+            long_every: pick(&mut prng, &[40, 150]),
+            fate: Fate { until: 4_000 * MILLI, ..plan.fate },
+            fault,
+            ..plan
+        }
+    }
+
     /// Nothing happens but what a test makes happen.
     pub fn quiet(nodes: usize) -> Plan {
         Plan {
@@ -198,6 +226,7 @@ impl Plan {
             cut_impossible_one_in: 1_000_000_000,
             clients: 2,
             registers: 2,
+            long_every: 0,
             think_max: 20 * MILLI,
             patience_max: 1_000 * MILLI,
             fate: Fate {

@@ -2,7 +2,8 @@
 
 use super::super::{
     Action, Answer, Contradiction, Decision, Epoch, Event, Fault, History, Lease, Life, LinkId, Loss, Member,
-    MemberId, Message, Moment, NodeId, Obstacle, Options, Request, Restored, Role, Ticket, Version, Writes,
+    MemberId, Message, Moment, NodeId, Obstacle, Options, Reached, Request, Restored, Role, Ticket, Version,
+    Writes,
 };
 use super::disk::Record;
 use super::linear;
@@ -251,7 +252,12 @@ fn hello(end: u64) -> Message {
 
 fn acknowledgement(epoch: u64, durable: u64) -> Message {
     let lease = Some(Lease { asked_at: Moment(SECOND), length: Options::default().lease });
-    Message::Acknowledgement { epoch: Epoch(epoch), received: Lsn(durable), durable: Lsn(durable), lease }
+    Message::Acknowledgement {
+        epoch: Epoch(epoch),
+        reached: Reached::Place(Lsn(durable)),
+        durable: Lsn(durable),
+        lease,
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use testkit::network::{self, End, Network};
 use testkit::stage::{Deed, Happening, Relief, Stage, Staged};
 
 mod clients;
+mod long;
 
 /// A message with its records, or that the other side has closed the link.
 pub type Parcel = network::Parcel<(Message, Vec<Record>)>;
@@ -27,6 +28,7 @@ pub enum Arrival {
     Synced { generation: u64, end: usize },
     Cut { generation: u64, end: usize, is_possible: bool },
     Persisted { epoch: Epoch },
+    StepIsDone { link: LinkId },
     Asked { operation: usize },
 }
 
@@ -70,6 +72,10 @@ pub struct Node {
     /// Up to where the log was compared with what is committed.
     compared: usize,
     halted: bool,
+    /// A long request that comes.
+    coming: Option<long::Coming>,
+    /// Steps within such ones.
+    steps: u64,
 }
 
 /// The way to the store of one process of one node.
@@ -128,6 +134,8 @@ impl World {
                 waiting: Vec::new(),
                 compared: 0,
                 halted: false,
+                coming: None,
+                steps: 0,
             })
             .collect();
         let network = Network::new(plan.network_delay_max);
@@ -204,7 +212,10 @@ impl World {
                 let delay = self.stage.network.delay(node, target, &mut self.stage.prng);
                 self.stage.soon(2 * delay, Happening::Own(Beside::Dialled { dialler: end, target }));
             }
-            Action::Close { link } => self.close(node, link.0),
+            Action::Close { link } => {
+                self.forget_coming(node, link);
+                self.close(node, link.0);
+            }
             Action::Send { link, message } => self.say(node, link, message),
             Action::Append { start, end } => {
                 let records = records.take().unwrap_or_default();
@@ -317,8 +328,12 @@ impl World {
         if !self.stage.has_store(end.node) {
             return;
         }
+        let before =
+            self.store.current().map_or_else(Vec::new, |before| before.members.iter().copied().collect());
         let answer = self.store.answer(request);
         if let Answer::Done(decision) = &answer {
+            let is_out = |member: &&MemberId| !decision.members.contains(member);
+            self.look_at_removal(&before.iter().filter(is_out).copied().collect::<Vec<_>>());
             self.tell_of(decision.epoch);
         }
         self.stage.trace(|| format!("store: {:?}", self.store.current()));
@@ -425,9 +440,10 @@ impl Staged for World {
         match arrival {
             Arrival::Event(event) => self.step(node, event, Vec::new()),
             Arrival::Message { link, from, parcel: Parcel::Sent((message, records)) } => {
-                self.step(node, Event::Received { link, from, message }, records);
+                self.hear(node, link, from, message, records);
             }
             Arrival::Message { link, parcel: Parcel::Closed, .. } => {
+                self.forget_coming(node, link);
                 self.step(node, Event::Closed { link: Some(link) }, Vec::new());
             }
             Arrival::Synced { generation, end } => {
@@ -450,6 +466,7 @@ impl Staged for World {
                 self.nodes[node].disk.epoch = epoch;
                 self.step(node, Event::Persisted { epoch }, Vec::new());
             }
+            Arrival::StepIsDone { link } => self.take_step(node, link),
             Arrival::Asked { operation } => self.serve(node, operation),
         }
     }
@@ -488,6 +505,7 @@ impl Staged for World {
         let stopped = &mut self.nodes[node];
         stopped.member = None;
         stopped.waiting.clear();
+        stopped.coming = None;
         stopped.disk.restart(is_power_cut, &mut self.stage.prng);
         self.stage.trace(|| format!("{node} stops, keeps {}", self.nodes[node].disk.log.len()));
     }

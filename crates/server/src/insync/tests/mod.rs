@@ -19,6 +19,7 @@ mod history;
 mod node;
 mod passing;
 mod plan;
+mod scenes;
 mod stretch;
 mod world;
 
