@@ -15,6 +15,9 @@ pub fn of(status: &Value) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(shown, "THE STORE OF DECISIONS IS NOT WELL, and what follows may be old: {trouble}");
     }
+    for trouble in status["troubles"].as_array().into_iter().flatten() {
+        let _ = writeln!(shown, "THE STORE OF DECISIONS IS SPOILT: {}", text(trouble));
+    }
     let is_served = status["serves"].as_bool() == Some(true);
     let _ = writeln!(
         shown,

@@ -10,6 +10,11 @@ use std::time::Duration;
 /// After a lease could not be had.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Whether nobody leads, as far as that can be read.
+pub fn is_vacant(view: &View) -> bool {
+    view.leader.is_none() && !view.is_senseless(key::LEADER)
+}
+
 /// How this config server stands.
 #[derive(Debug, Default)]
 pub struct Election {
@@ -103,7 +108,7 @@ impl Election {
                 held.asked_at = now;
                 actions.push(Action::Renew(held.id));
             }
-            None if !self.is_asking && now >= self.not_before && view.leader.is_none() => {
+            None if !self.is_asking && now >= self.not_before && is_vacant(view) => {
                 self.is_asking = true;
                 actions.push(Action::Grant(length));
             }

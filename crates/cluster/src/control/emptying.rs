@@ -13,6 +13,11 @@ use topology::{Move, ShardId};
 /// Has the slots of a shard go to others, or, if it has none, the shard go.
 pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
     let view = &draft.after;
+    // A shard, a move or an owner that cannot be read may have to do with it.
+    let spoilt = ["shards/", "moves/"].into_iter().find_map(|kind| view.why_senseless(kind));
+    if let Some(why) = spoilt.or(view.why_spoilt(key::SLOTS)).or(view.why_senseless("servers/")) {
+        return refuse(why);
+    }
     if !view.shards.contains_key(&shard) {
         return match view.numbers.contains_key(&shard) {
             true => Step::Answer(Ok(format!("shard {shard} is removed"))),

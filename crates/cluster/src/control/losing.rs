@@ -5,7 +5,7 @@
 //!    another one, and is left in peace.
 //! 3. Then those that were named are removed from the cluster: they have what was given up, and keep it for whoever wants to look, but they serve nothing any more.
 
-use super::orders::{Done, Next, Stage, refuse};
+use super::orders::{self, Done, Next, Stage, refuse};
 use super::view::{Standing, View};
 use super::{Control, SILENT};
 use replication::insync::{Decision, Loss, Moment};
@@ -35,7 +35,7 @@ impl Control {
         let Some(place) = server.place else {
             return match self.why_not_lost(view, losing, decision, now) {
                 Some(why) => refuse(why),
-                None => Next::Stage(Stage::Ready(Done::Place(*heir, *shard))),
+                None => orders::place(view, *heir, *shard),
             };
         };
         if place.shard != *shard {

@@ -13,6 +13,7 @@ mod moves;
 mod orders;
 mod plan;
 mod rebalance;
+mod senseless;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -178,6 +179,8 @@ pub struct Control {
     joining: Vec<Joining>,
     orders: Orders,
     moves: Moves,
+    /// What was told of what makes no sense in the store.
+    troubles: BTreeSet<String>,
     actions: Vec<Action>,
 }
 
@@ -197,6 +200,7 @@ impl Control {
             joining: Vec::new(),
             orders: Orders::default(),
             moves: Moves::default(),
+            troubles: BTreeSet::new(),
             actions: Vec::new(),
         }
     }
@@ -206,17 +210,14 @@ impl Control {
         match event {
             Event::Tick => {}
             Event::Read(reading) => {
-                let (view, senseless) = View::of(&reading, &self.options.prefix);
-                self.view = Some(view);
-                self.note_senseless(&senseless);
+                self.view = Some(View::of(&reading, &self.options.prefix));
                 self.not_before = now;
                 self.look_at_view(now);
             }
             Event::Changed { revision, changed } => {
                 self.store_takes_changes();
                 if let Some(view) = &mut self.view {
-                    let senseless = view.follow(revision, &changed, &self.options.prefix);
-                    self.note_senseless(&senseless);
+                    view.follow(revision, &changed, &self.options.prefix);
                     self.not_before = now;
                     self.look_at_view(now);
                 }
@@ -328,6 +329,7 @@ impl Control {
     }
 
     fn look_at_view(&mut self, now: Moment) {
+        self.note_troubles();
         let Some(view) = &self.view else { return };
         let waits = |id: &ServerId| view.servers.get(id).is_some_and(|server| server.place.is_none());
         self.waiting.retain(|id, _| waits(id));
@@ -353,6 +355,8 @@ impl Control {
             format!("WRONGCLUSTER this is cluster {own}, and the server is of {cluster}")
         } else if view.removed.contains(&server.id) {
             REMOVED.to_owned()
+        } else if let Some(why) = view.why_spoilt(&key::server(server.id)) {
+            format!("UNAVAILABLE {why}")
         } else if is_elsewhere && self.lives(server.id, now) {
             format!(
                 "DUPLICATE a server with the id {} lives at {}",
@@ -390,10 +394,13 @@ impl Control {
         self.actions.push(Action::Note(text));
     }
 
-    fn note_senseless(&mut self, keys: &[String]) {
-        for key in keys {
-            self.note(format!("The store holds something in {} that makes no sense", key.escape_debug()));
+    /// What an operator has to see to is told once.
+    fn note_troubles(&mut self) {
+        let troubles: BTreeSet<String> = self.view.iter().flat_map(View::troubles).collect();
+        for trouble in troubles.difference(&self.troubles).cloned().collect::<Vec<_>>() {
+            self.note(format!("An operator is needed: {trouble}"));
         }
+        self.troubles = troubles;
     }
 
     /// Whatever can be done now.

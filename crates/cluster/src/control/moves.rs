@@ -7,7 +7,7 @@ use super::emptying;
 use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
-use super::{Control, Ticket};
+use super::{Control, Ticket, senseless};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -218,6 +218,9 @@ impl Control {
             if draft.is_full() {
                 return;
             }
+            if draft.after.why_stands_still(&one).is_some() {
+                continue;
+            }
             if let Some(why) = why_impossible(&draft.after, &one) {
                 draft.fail_move(one, &why);
             } else if one.stage == Stage::Switching {
@@ -255,7 +258,9 @@ impl Control {
             let placed = draft.after.placed_in(*shard);
             master.and_then(|node| placed.get(&node).copied()).is_some_and(|one| self.lives(one.id, now))
         };
-        if !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
+        // One that cannot be read may be of the same shards.
+        let is_known = draft.after.why_senseless("moves/").is_none();
+        if is_known && !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
             draft.put_move(Move { stage: Stage::Copying, ..one });
         }
     }
@@ -263,6 +268,9 @@ impl Control {
     fn look_at(&mut self, draft: &mut Draft, request: Request) -> Step {
         match request {
             Request::Begin { shifts, begun } => begin(draft, shifts, begun),
+            Request::Cancel(id) if draft.after.is_senseless(&key::moving(id)) => {
+                refuse(senseless::mend(&key::moving(id)))
+            }
             Request::Cancel(id) if draft.after.moves.contains_key(&id) => {
                 draft.end_move(id);
                 draft.then.notes.push(format!("Move {id} is given up, as it was ordered"));
@@ -270,6 +278,9 @@ impl Control {
             }
             Request::Cancel(id) => Step::Answer(Err(format!("NOMOVE there is no move {id}"))),
             Request::Rebalance { by, is_dry } => {
+                if let Some(why) = draft.after.why_no_move().or(draft.after.why_senseless("shards/")) {
+                    return refuse(why);
+                }
                 // Who asks again is told of those that go on.
                 let begun =
                     draft.after.moves.values().filter(|one| is_unfinished(one)).map(|one| one.id).collect();
@@ -281,6 +292,9 @@ impl Control {
             }
             Request::RemoveShard(shard) => emptying::remove_shard(draft, shard),
             Request::Said { id, attempt, word } => match draft.after.moves.get(&id).cloned() {
+                None if draft.after.is_senseless(&key::moving(id)) => {
+                    Step::Answer(Err(format!("UNREACHED {}", senseless::mend(&key::moving(id)))))
+                }
                 None if id > draft.after.last_move => not_seen(format_args!("move {id}")),
                 Some(one) if attempt > one.attempt => {
                     not_seen(format_args!("attempt {attempt} at move {id}"))
@@ -294,6 +308,9 @@ impl Control {
     /// What a master says of the attempt that there is.
     fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word) -> Step {
         let (id, attempt) = (one.id, one.attempt);
+        if let Some(why) = draft.after.why_stands_still(&one) {
+            return Step::Answer(Err(format!("UNREACHED {why}")));
+        }
         let done = || Step::Follow(Following::Answer("OK".to_owned()));
         let (said, is_ready) = match word {
             Word::CaughtUp(epochs) => (epochs, false),
@@ -411,13 +428,19 @@ pub(super) fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u
     if parts.is_empty() {
         return Step::Answer(Ok(answer(&begun)));
     }
+    if let Some(why) = draft.after.why_no_move() {
+        return refuse(why);
+    }
     for ((from, to), slots) in parts {
         if draft.is_full() {
             // Some may be where they are to be when it goes on.
             let shifts = shifts.into_iter().map(|shift| Shift { from: None, ..shift }).collect();
             return Step::Follow(Following::Go(Request::Begin { shifts, begun }));
         }
-        begun.insert(draft.begin_move(from, to, &slots));
+        match draft.begin_move((from, to), &slots) {
+            Ok(id) => begun.insert(id),
+            Err(why) => return refuse(why),
+        };
     }
     Step::Follow(Following::Answer(answer(&begun)))
 }
@@ -436,6 +459,13 @@ type Parts = BTreeMap<(ShardId, ShardId), Vec<u16>>;
 fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>) -> Result<(), String> {
     let Shift { from, to, slots } = shift;
     let to = *to;
+    let spoilt = |shard: ShardId| view.why_spoilt(&key::shard(shard)).map(|why| format!("ERR {why}"));
+    if let Some(why) = view.why_spoilt(key::SLOTS) {
+        return Err(format!("ERR {why}"));
+    }
+    if let Some(why) = [Some(to), *from].into_iter().flatten().find_map(spoilt) {
+        return Err(why);
+    }
     match view.shards.get(&to) {
         None => return Err(format!("NOSHARD the cluster has no shard {to}")),
         Some(Standing::Unbegun(_)) => return Err(format!("ERR shard {to} has not begun yet")),
@@ -471,6 +501,7 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
                 return Err(format!("ERR slot {slot} is on its way to shard {other} already (move {id})"));
             }
             None if owner == to => {}
+            None if spoilt(owner).is_some() => return Err(spoilt(owner).unwrap_or_default()),
             None => parts.entry((owner, to)).or_default().push(slot),
         }
     }
@@ -489,19 +520,19 @@ impl Draft {
     }
 
     /// What has failed with any of these slots is forgotten. Gives the number.
-    fn begin_move(&mut self, from: ShardId, to: ShardId, slots: &[u16]) -> u64 {
+    fn begin_move(&mut self, (from, to): (ShardId, ShardId), slots: &[u16]) -> Result<u64, String> {
+        let id = self.after.next_move()?;
         let failed = self.after.moves.values().filter(|one| slots.iter().any(|slot| one.contains(*slot)));
         for id in failed.map(|one| one.id).collect::<Vec<_>>() {
             self.end_move(id);
         }
-        let id = self.after.last_move + 1;
         self.write(key::LAST_MOVE.to_owned(), Some(id.to_string()), None);
         self.after.last_move = id;
         let (attempt, stage, slots) = (1, Stage::Waiting, rebalance::ranges(slots));
         let one = Move { id, from, to, attempt, stage, slots };
         self.then.notes.push(format!("Move {id}: {} slots go from shard {from} to shard {to}", one.count()));
         self.put_move(one);
-        id
+        Ok(id)
     }
 
     fn fail_move(&mut self, one: Move, why: &str) {

@@ -2,7 +2,7 @@
 //! given again.
 
 use super::losing::Losing;
-use super::view::{Standing, View};
+use super::view::{Standing, View, key};
 use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
@@ -297,6 +297,7 @@ impl Control {
                 }
             }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
+            (order, Stage::New) if let Some(why) = why_impossible(view, order) => refuse(why),
             (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
             (Order::Switch(..), Stage::Switching(shard, node, _)) => match master(view, *shard) {
                 Some(master) if master == *node => {
@@ -361,7 +362,7 @@ impl Control {
                 server.edition.name(),
                 edition.name()
             )),
-            None => Next::Stage(Stage::Ready(Done::Place(id, shard))),
+            None => place(view, id, shard),
         }
     }
 
@@ -431,13 +432,41 @@ impl Control {
             // One that is on its way in is waited for.
             (_, Force::No) if placed.len() > copies => Next::Wait,
             (_, Force::No) => match self.stand_in(view, server, now) {
-                Some(spare) => Next::Stage(Stage::Ready(Done::Place(spare, place.shard))),
+                Some(spare) => self::place(view, spare, place.shard),
                 None => refuse(format!(
                     "shard {} would have fewer than {copies} copies, and no server waits to stand in; add one, or say FORCE",
                     place.shard
                 )),
             },
         }
+    }
+}
+
+/// What has to do with an order and makes no sense in the store.
+fn why_impossible(view: &View, order: &Order) -> Option<String> {
+    let shard = |shard: &ShardId| view.why_spoilt(&key::shard(*shard));
+    let server = |id: &ServerId| view.why_spoilt(&key::server(*id));
+    match order {
+        // Before a master yields the store is tried with the settings.
+        Order::AddShard | Order::Set(..) | Order::BeginRestore => view.why_spoilt(key::POLICY),
+        Order::Switch(of, _) => view.why_spoilt(key::POLICY).or_else(|| shard(of)),
+        Order::Place(id, of) => server(id).or_else(|| shard(of)),
+        Order::Remove(id, _) => view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| {
+            view.servers.get(id).and_then(|server| server.place).and_then(|place| shard(&place.shard))
+        }),
+        Order::Lose(losing) => server(&losing.heir).or_else(|| shard(&losing.shard)),
+        Order::EndRestore(..) => {
+            let keys = view.why_spoilt(key::POLICY).or_else(|| view.why_spoilt(key::SLOTS));
+            keys.or_else(|| view.why_senseless("shards/"))
+        }
+    }
+}
+
+/// Gives a server a place, if there is a number for it.
+pub(super) fn place(view: &View, id: ServerId, shard: ShardId) -> Next {
+    match view.next_number(shard) {
+        Ok(_) => Next::Stage(Stage::Ready(Done::Place(id, shard))),
+        Err(why) => refuse(why),
     }
 }
 

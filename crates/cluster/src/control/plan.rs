@@ -1,5 +1,6 @@
 //! What the leader changes next: one transaction of all that is due.
 
+use super::election::is_vacant;
 use super::moves::Followed;
 use super::orders::{Done, Setting};
 use super::view::{Standing, View, key};
@@ -76,7 +77,7 @@ impl Draft {
 
     /// Gives a server a place with a number that nobody had.
     fn place(&mut self, id: ServerId, shard: ShardId) -> Option<u32> {
-        let node = self.after.numbers.get(&shard).copied().unwrap_or(0) + 1;
+        let node = self.after.next_number(shard).ok()?;
         let server = self.after.servers.get(&id)?.clone();
         self.write(key::number(shard), Some(node.to_string()), None);
         self.after.numbers.insert(shard, node);
@@ -93,6 +94,8 @@ impl Draft {
     }
 
     fn change(&self) -> Change {
+        let is_kept = |name: &String| !self.after.is_senseless(name);
+        debug_assert!(self.writes.keys().all(is_kept), "what makes no sense is not written over");
         let key = |name: &String| format!("{}{name}", self.prefix);
         let compares =
             self.compares.iter().map(|(name, revision)| Compare { key: key(name), revision: *revision });
@@ -115,7 +118,9 @@ impl Control {
             writes: BTreeMap::new(),
             then: Then::default(),
         };
-        if view.cluster.is_empty() {
+        if view.is_senseless(key::CLUSTER) {
+            // Whose keys these are is not known.
+        } else if view.cluster.is_empty() {
             draft.write(key::CLUSTER.to_owned(), Some(self.options.cluster.clone()), None);
         } else if let Some(revision) = self.election.revision() {
             draft.compares.insert(key::LEADER.to_owned(), revision);
@@ -125,7 +130,7 @@ impl Control {
                 draft.write_policy_again();
             }
         } else if let Some(lease) = self.election.lease()
-            && view.leader.is_none()
+            && is_vacant(view)
         {
             draft.write(key::LEADER.to_owned(), Some(self.options.own.to_line()), Some(lease));
         }
@@ -138,7 +143,7 @@ impl Control {
     }
 
     fn plan(&mut self, draft: &mut Draft, now: Moment) {
-        if draft.after.policy.is_none() {
+        if draft.after.policy.is_none() && !draft.after.is_senseless(key::POLICY) {
             draft.write(key::POLICY.to_owned(), Some(self.options.policy.to_line()), None);
             draft.after.policy = Some(self.options.policy);
         }
@@ -149,6 +154,10 @@ impl Control {
             // It may have been removed while it waited for this.
             if draft.after.removed.contains(&joining.server.id) {
                 self.answer(joining.ticket, Err(super::REMOVED.to_owned()));
+                continue;
+            }
+            if let Some(why) = draft.after.why_spoilt(&key::server(joining.server.id)) {
+                self.answer(joining.ticket, Err(format!("UNAVAILABLE {why}")));
                 continue;
             }
             let place = draft.after.servers.get(&joining.server.id).and_then(|known| known.place);
@@ -170,6 +179,14 @@ impl Control {
                 continue;
             }
             match &done {
+                // Why not is told when it is looked at anew.
+                Done::Policy(_) | Done::Tried | Done::Restored(..)
+                    if draft.after.policy.is_none()
+                        || draft.after.is_senseless(key::SLOTS) && matches!(done, Done::Restored(..)) =>
+                {
+                    self.orders.reconsider(ticket);
+                    continue;
+                }
                 // Who is told a number is the only one who is.
                 Done::Policy(Setting::NextRestore)
                     if draft
@@ -201,7 +218,10 @@ impl Control {
                     draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
                 }
                 // It may go with the same change.
-                Done::Place(_, shard) if !draft.after.shards.contains_key(shard) => {
+                Done::Place(_, shard)
+                    if !draft.after.shards.contains_key(shard)
+                        || draft.after.next_number(*shard).is_err() =>
+                {
                     self.orders.reconsider(ticket);
                     continue;
                 }
@@ -217,6 +237,9 @@ impl Control {
 
     /// A shard whose beginner is gone before it has begun is begun by another.
     fn plan_beginners(&self, draft: &mut Draft, now: Moment) {
+        if draft.after.why_senseless("servers/").is_some() {
+            return;
+        }
         let unbegun: Vec<(ShardId, u32)> = draft
             .after
             .shards
@@ -258,6 +281,10 @@ impl Control {
     /// Shards that have too few servers, or have lost one for long, get spares.
     fn plan_copies(&self, draft: &mut Draft, now: Moment) {
         let Some(policy) = draft.after.policy else { return };
+        // One whose record cannot be read may have a place in any.
+        if draft.after.why_senseless("servers/").is_some() {
+            return;
+        }
         let shards: Vec<ShardId> = draft.after.shards.keys().copied().collect();
         for shard in shards {
             if draft.is_full() {
@@ -297,6 +324,9 @@ impl Control {
     /// New shards, as many as are wanted and there are servers for.
     fn plan_shards(&self, draft: &mut Draft, now: Moment) {
         let Some(policy) = draft.after.policy else { return };
+        if draft.after.why_no_shard().is_some() {
+            return;
+        }
         while draft.after.shards.len() < usize::from(policy.shards) && !draft.is_full() {
             let spares = self.spares(&draft.after, now);
             let is_settled = spares
@@ -379,6 +409,10 @@ impl Control {
 
 /// Whether slots were given and cannot be read, or are gone: that is an operator's matter, since servers delete what is said to be another's.
 pub(super) fn have_lost_slots(view: &View) -> bool {
+    // What is said to be nobody's may be that of a shard which cannot be read.
+    if view.is_senseless(key::SLOTS) || view.why_senseless("shards/").is_some() {
+        return true;
+    }
     view.slots.count() == 0 && (view.last_move > 0 || view.revision_of(key::SLOTS) != Revision::default())
 }
 

@@ -55,6 +55,7 @@ impl Control {
             })),
             "slots_covered": view.slots.count(),
             "serves": self.serves(now),
+            "troubles": view.troubles(),
             "shards": shards,
             "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
             "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),

@@ -4,6 +4,7 @@
 
 mod losing;
 mod moves;
+mod senseless;
 
 use super::view::key;
 use super::{Action, Control, Event, Leader, Options, Order, Policy, Standing, Ticket};
@@ -139,6 +140,8 @@ struct World {
     is_full: bool,
     /// Masters that agree to hand over give up.
     gives_up: bool,
+    /// Somebody has written into the store by hand.
+    is_spoilt: bool,
     /// Has changes be less than they ought to.
     weaken: Option<fn(&mut Change)>,
 }
@@ -176,6 +179,7 @@ impl World {
             late: Vec::new(),
             is_full: false,
             gives_up: false,
+            is_spoilt: false,
             weaken: None,
         };
         for _ in 0..configs {
@@ -302,7 +306,9 @@ impl World {
                     let result = self.promote(id, loss);
                     self.tell(at, Event::Promoted(ticket, result));
                 }
-                Action::Note(_) => {}
+                Action::Note(text) => {
+                    assert!(self.is_spoilt || !text.contains("the store holds"), "{text}");
+                }
                 other => {
                     let due = self.now.plus(Duration::from_micros(delay));
                     self.configs[at].sent.push_back((due, other));
@@ -444,7 +450,8 @@ impl World {
             let nodes = placed.get(&shard).cloned().unwrap_or_default();
             let up: BTreeSet<u32> =
                 nodes.iter().filter(|(_, is_up)| **is_up).map(|(node, _)| *node).collect();
-            let next = match self.standing(shard).expect("it makes sense") {
+            let Some(standing) = self.standing(shard) else { continue };
+            let next = match standing {
                 Standing::Unbegun(node) => up.contains(&node).then(|| decision(1, 1, node, &[node].into())),
                 Standing::Begun(now) => after(&now, &up),
             };
@@ -960,14 +967,21 @@ fn all_keys_are_served_though_a_shard_without_slots_is_away() {
 fn what_makes_no_sense_is_told_whether_it_is_read_or_seen() {
     let mut control = World::new(9, 1, policy(1)).configs.remove(0).control;
     let (now, revision) = (Moment(1), Revision(1));
-    let note = |key: &str| Action::Note(format!("The store holds something in {key} that makes no sense"));
+    let begins = |action: &Action, key: &str| {
+        match action {
+        Action::Note(text) => text.starts_with(&format!(
+            "An operator is needed: the store holds something in {key} that makes no sense: mend or remove it; "
+        )),
+        _ => false,
+    }
+    };
     let entry = |key: &str| Entry { key: format!("{PREFIX}{key}"), value: "x".to_owned(), revision };
     let reading = Reading { revision, entries: vec![entry("note"), entry("a\nb")] };
     let told = control.step(Event::Read(reading), now);
-    assert_eq!(told[..2], [note("note"), note("a\\nb")]);
+    assert!(begins(&told[0], "a\\nb") && begins(&told[1], "note"), "{told:?}");
     let changed = vec![Changed { key: format!("{PREFIX}slots"), value: Some("y".to_owned()) }];
     let told = control.step(Event::Changed { revision: Revision(2), changed }, now);
-    assert_eq!(told[..1], [note("slots")]);
+    assert!(begins(&told[0], "slots") && !told.iter().any(|one| begins(one, "note")), "once: {told:?}");
 }
 
 /// Half the masters of a large cluster at once. Reports what that takes of the leader.

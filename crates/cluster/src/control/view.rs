@@ -229,6 +229,8 @@ pub struct View {
     pub leader: Option<Leader>,
     /// Settings.
     pub policy: Option<Policy>,
+    /// Keys that hold what makes no sense.
+    pub(super) senseless: BTreeSet<String>,
     /// When each key was last changed.
     revisions: BTreeMap<String, Revision>,
     /// The last revision that has changed what a topology holds.
@@ -236,36 +238,30 @@ pub struct View {
 }
 
 impl View {
-    /// All of it, as it was read. `prefix` is the cluster's. What makes no sense counts as what is not there, and its keys are given back.
+    /// All of it, as it was read. `prefix` is the cluster's. What makes no sense is not there, and its key is noted.
     #[must_use]
-    pub fn of(reading: &Reading, prefix: &str) -> (View, Vec<String>) {
+    pub fn of(reading: &Reading, prefix: &str) -> View {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
-        let mut senseless = Vec::new();
         for entry in &reading.entries {
-            let Some(key) = entry.key.strip_prefix(prefix) else { continue };
-            if !view.take(key, Some(&entry.value), entry.revision) {
-                senseless.push(key.to_owned());
+            if let Some(key) = entry.key.strip_prefix(prefix) {
+                view.take(key, Some(&entry.value), entry.revision);
             }
         }
-        (view, senseless)
+        view
     }
 
-    /// Follows a change; the same of what makes no sense.
-    pub fn follow(&mut self, revision: Revision, changed: &[Changed], prefix: &str) -> Vec<String> {
-        let mut senseless = Vec::new();
+    /// Follows a change.
+    pub fn follow(&mut self, revision: Revision, changed: &[Changed], prefix: &str) {
         for Changed { key, value } in changed {
             let Some(key) = key.strip_prefix(prefix) else { continue };
-            if !self.take(key, value.as_deref(), revision) {
-                senseless.push(key.to_owned());
-            }
+            self.take(key, value.as_deref(), revision);
             let kind = key.split('/').next().unwrap_or("");
             if matches!(kind, "cluster" | "servers" | "shards" | "slots" | "moves") {
                 self.topology_revision = revision;
             }
         }
         self.revision = self.revision.max(revision);
-        senseless
     }
 
     /// When a key was last changed; 0: it is not there.
@@ -274,8 +270,8 @@ impl View {
         self.revisions.get(key).copied().unwrap_or_default()
     }
 
-    /// Takes a key over. Whether it makes sense.
-    fn take(&mut self, key: &str, value: Option<&str>, revision: Revision) -> bool {
+    /// Takes a key over.
+    fn take(&mut self, key: &str, value: Option<&str>, revision: Revision) {
         match value {
             Some(_) => self.revisions.insert(key.to_owned(), revision),
             None => self.revisions.remove(key),
@@ -307,15 +303,19 @@ impl View {
             }),
             Some(_) => None,
         };
-        value.is_none() || read == Some(true)
+        match value.is_none() || read == Some(true) {
+            true => self.senseless.remove(key),
+            false => self.senseless.insert(key.to_owned()),
+        };
     }
 
     /// None: there is no such key.
     fn take_single(&mut self, key: &str, value: Option<&str>) -> Option<bool> {
         Some(match key {
             key::CLUSTER => {
-                self.cluster = value.unwrap_or("").to_owned();
-                self.cluster.parse::<ServerId>().is_ok()
+                let read = value.filter(|value| value.parse::<ServerId>().is_ok());
+                self.cluster = read.unwrap_or("").to_owned();
+                read.is_some()
             }
             key::LEADER => {
                 self.leader = value.and_then(Leader::from_line);

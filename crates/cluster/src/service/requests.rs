@@ -516,7 +516,9 @@ fn decided(entry: &Entry) -> Result<(u64, Value), String> {
     match Standing::from_line(&entry.value) {
         Some(Standing::Unbegun(_)) => Ok((0, Value::Null)),
         Some(Standing::Begun(decision)) => Ok((decision.version.0, bulk(&entry.value))),
-        None => Err(format!("UNREACHED the store holds something in {} that is no decision", entry.key)),
+        None => {
+            Err(format!("UNREACHED the store holds something in {} that is no decision: mend it", entry.key))
+        }
     }
 }
 
