@@ -6,6 +6,7 @@ use super::operator::CONFIG_PORT;
 use super::{option, value_of};
 use crate::asking::{Asking, Entry};
 use crate::backup::{self, Reach};
+use crate::control::Setting;
 use children::{Part, Parts};
 use lexopt::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -109,8 +110,14 @@ impl Given {
             match name.as_str() {
                 "dir" => given.dir = value.into(),
                 "restore" => given.restore = Some(value.into()),
-                "shards" => given.shards = number()?,
-                "copies" => given.copies = number()?,
+                "shards" | "copies" => {
+                    // Before anything is written down that the config server would not begin with.
+                    Setting::read(&name, &value).map_err(|why| format!("--{name}: {why}"))?;
+                    match name.as_str() {
+                        "shards" => given.shards = number()?,
+                        _ => given.copies = number()?,
+                    }
+                }
                 "port" => given.port = number()?,
                 "config-port" => given.config_port = number()?,
                 "edition" => match topology::Edition::named(&value) {
