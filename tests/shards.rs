@@ -292,9 +292,14 @@ fn who_has_fewer_databases_is_no_node() {
         let mut client = shard.nodes[0].connect().unwrap();
         call(&mut client, &[&["INSYNC", "LINK", "tested", "1", "12345"], more].concat())
     };
-    for more in [&["4"][..], &["0"], &["-1"]] {
+    for more in [&["4"][..], &["4"], &["0"], &["-1"]] {
         assert!(error(&link(more)).contains("as many `databases` as it has, which are 5"), "{more:?}");
     }
+    let lines = shard.nodes[0].server.last_lines();
+    let told = |databases: i32| {
+        lines.matches(&format!("it has {databases} `databases`, and this one has 5")).count()
+    };
+    assert_eq!([told(4), told(0)], [1, 1], "who asks again and again is told of once: {lines}");
     assert!(is_error(&link(&["many"]), "ERR value is not an integer"));
     for more in [&[][..], &["5"], &["16"]] {
         assert!(matches!(link(more), Value::Simple(_)), "{more:?}");

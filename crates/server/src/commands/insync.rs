@@ -5,13 +5,14 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
 use crate::insync::dialling::END;
-use crate::shard::{Promotion, Shard, Standing, say_line};
+use crate::shard::{Address, Promotion, Shard, Standing, say_line};
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use net::client::Traits;
 use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Version, Writes};
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::log;
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE).union(Flags::NO_MULTI);
@@ -211,10 +212,20 @@ fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let databases = request.get(5).map(int).transpose()?;
     let own = context.server.engine.keyspace.databases();
     if let Some(databases) = databases.filter(|databases| *databases < i64::from(own)) {
+        if shard.links.is_first_refusal(node, Some(databases)) {
+            let place = shard.address_of(node).map(|Address { host, port }| format!(" ({host}:{port})"));
+            log!(
+                Warning,
+                "Node {}{} of the shard is not taken: it has {databases} `databases`, and this one has {own}, in each of which something may be written",
+                node.0,
+                place.unwrap_or_default()
+            );
+        }
         return Err(Error::line(format!(
             "ERR Whoever follows this node needs as many `databases` as it has, which are {own}, and not {databases}"
         )));
     }
+    shard.links.is_first_refusal(node, None);
     let client = &context.session.client;
     client.set_trait(Traits::REPLICA, true);
     let link = shard.links.accept(client, node);

@@ -23,6 +23,8 @@ struct State {
     dialling: Option<LinkId>,
     /// Why the last attempt failed.
     failure: String,
+    /// Nodes that were not taken, and how many databases they have.
+    refused: BTreeMap<NodeId, i64>,
 }
 
 /// How something gets to the other side.
@@ -148,6 +150,15 @@ impl Links {
         state.failure != failure && {
             failure.clone_into(&mut state.failure);
             true
+        }
+    }
+
+    /// Notes that a node was not taken because of its databases; None: it was taken. Whether it was not refused so before.
+    pub fn is_first_refusal(&self, node: NodeId, databases: Option<i64>) -> bool {
+        let refused = &mut self.0.lock().refused;
+        match databases {
+            Some(databases) => refused.insert(node, databases) != Some(databases),
+            None => refused.remove(&node).is_some(),
         }
     }
 
