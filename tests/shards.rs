@@ -175,6 +175,14 @@ fn a_node_that_knows_nothing_answers_at_once() {
     let alone = Server::start(tarn(), &[&own[..], &["--shard-store", &address]].concat()).unwrap();
     let mut client = alone.connect_loaded().unwrap();
     assert_eq!(info(&mut client, "shard_epoch"), 0);
+    let copy = |client: &mut Client| match call(client, &["INSYNC", "STATUS"]) {
+        Value::Array(words) => {
+            let at = words.iter().position(|word| *word == text("copy")).expect("it tells of its copy");
+            words[at + 1].clone()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(copy(&mut client), text("none"), "there is nothing here that could be whole");
     for request in [&["GET", "k"][..], &["EVAL", "return 1", "0"], &["SLOWLOG", "GET"], &["DBSIZE"]] {
         assert!(error(&call(&mut client, request)).starts_with("MASTERDOWN"), "{request:?}");
     }
@@ -182,6 +190,7 @@ fn a_node_that_knows_nothing_answers_at_once() {
     assert_eq!(call(&mut client, &["INSYNC", "BEGIN"]), ok());
     wait_until("it is master", || client.call(&["SET", "k", "v"]).is_ok_and(|reply| reply == ok()));
     assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(1));
+    assert_eq!(copy(&mut client), text("whole"));
 }
 
 /// Has the master of a pair write something that only it has, and the other take its place. Gives the client that wrote, and who was master.

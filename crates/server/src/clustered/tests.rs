@@ -46,6 +46,7 @@ fn standing(role: Role, epoch: u64, master: u32) -> Standing {
         decision: Some(decision),
         is_halted: false,
         is_torn: false,
+        is_foreign: false,
         promotion: Promotion::None,
     }
 }

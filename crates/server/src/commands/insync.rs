@@ -5,9 +5,11 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
 use crate::insync::dialling::END;
+use crate::server::Server;
 use crate::shard::{Address, Promotion, Shard, Standing, say_line};
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use keyspace::DbIndex;
 use net::client::Traits;
 use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Version, Writes};
 use std::sync::Arc;
@@ -158,7 +160,7 @@ fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         ("node", standing.id.to_string()),
         ("role", role(&standing).to_owned()),
         ("writes", writes.to_owned()),
-        ("copy", if standing.is_torn { "not-whole" } else { "whole" }.to_owned()),
+        ("copy", copy(context.server, &standing).to_owned()),
         ("epoch", standing.epoch.0.to_string()),
         ("committed", standing.committed.0.to_string()),
         ("end", standing.end.0.to_string()),
@@ -173,6 +175,17 @@ fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.bulk(value.as_bytes());
     }
     Ok(())
+}
+
+/// What the copy is that a node holds. One that has no keys, and nothing of the shard's, has none.
+fn copy(server: &Server, standing: &Standing) -> &'static str {
+    let keyspace = &server.engine.keyspace;
+    let is_empty = || (0..keyspace.databases()).all(|db| keyspace.is_empty(DbIndex(db)));
+    match standing.is_torn {
+        true => "not-whole",
+        false if standing.is_foreign && is_empty() => "none",
+        false => "whole",
+    }
 }
 
 fn promotion(standing: &Standing) -> String {

@@ -300,7 +300,9 @@ impl<'s> Link<'s> {
             Some(stream) => [(stream.id, stream.offset)].into_iter().chain(stream.former).collect(),
             None => Vec::new(),
         };
-        let is_whole = before.is_some_and(|before| self.server.following.knows_whole_at(before.offset));
+        // Who goes on from nothing has nothing that could be whole.
+        let goes_on = before.filter(|before| matches!(ask, Ask::Rest { .. }) && before.offset > 0);
+        let is_whole = goes_on.is_some_and(|before| self.server.following.knows_whole_at(before.offset));
         let replica = Replica { hands_over, names, is_whole, ..replica(self.server) };
         let (mut handshake, first) = Handshake::begin(replica, ask);
         let outcome = self.exchange(&mut handshake, first);

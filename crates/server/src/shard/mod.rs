@@ -172,6 +172,8 @@ pub struct Standing {
     pub is_halted: bool,
     /// What is here may be a copy that is not whole.
     pub is_torn: bool,
+    /// Nothing of what is here is the shard's.
+    pub is_foreign: bool,
     /// What has become of the newest wish that it be master.
     pub promotion: Promotion,
 }
@@ -200,6 +202,7 @@ impl Shard {
             decision: None,
             is_halted: false,
             is_torn: false,
+            is_foreign: true,
             promotion: Promotion::None,
         };
         Shard {

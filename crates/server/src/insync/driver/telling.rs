@@ -49,6 +49,7 @@ impl Driver {
             decision: member.decision().cloned(),
             is_halted: self.is_halted,
             is_torn: self.is_torn(),
+            is_foreign: self.data == Holding::Foreign,
             promotion: self.promotion(),
         };
         let hides_all = self.is_halted || role != Role::Master && !follows;
