@@ -27,6 +27,9 @@ use std::fmt;
 use std::str::FromStr;
 use wire::encode_request;
 
+/// What stands before the number of a node of a shard.
+pub const NODE: &str = "node-";
+
 /// What a replica says of itself.
 #[derive(Clone, Default)]
 pub struct Replica {
@@ -48,6 +51,8 @@ pub struct Replica {
     /// It knows that what it would go on from is of one moment, and not what a copy is before all that belongs to it has come: whoever else
     /// stands at the same place, it may go on. A master that does not know the word passes it over.
     pub is_whole: bool,
+    /// Its number in its shard, if it is of one. Who does not know the word passes it over.
+    pub node: Option<u32>,
 }
 
 impl fmt::Debug for Replica {
@@ -211,9 +216,15 @@ impl Handshake {
             encode_request(out, &[b"REPLCONF", b"ip-address", address.as_bytes()]);
             self.awaited.push(Awaited::Option("ip-address"));
         }
-        let words =
-            [&b"REPLCONF"[..], b"capa", b"eof", b"capa", b"psync2", b"capa", b"tarn", b"capa", b"whole"];
-        encode_request(out, &words[..if self.replica.is_whole { 9 } else { 7 }]);
+        let mut words = vec![&b"REPLCONF"[..], b"capa", b"eof", b"capa", b"psync2", b"capa", b"tarn"];
+        if self.replica.is_whole {
+            words.extend([&b"capa"[..], b"whole"]);
+        }
+        let node = self.replica.node.map(|node| format!("{NODE}{node}"));
+        if let Some(node) = &node {
+            words.extend([&b"capa"[..], node.as_bytes()]);
+        }
+        encode_request(out, &words);
         self.awaited.push(Awaited::Option("capa"));
         if let Some(version) = &self.replica.version {
             encode_request(out, &[b"REPLCONF", b"version", version.as_bytes()]);

@@ -26,7 +26,7 @@ mod transfer;
 mod walk;
 
 pub use ending::Ending;
-pub use handshake::{Ask, Handshake, Outcome, Replica, Step};
+pub use handshake::{Ask, Handshake, NODE, Outcome, Replica, Step};
 pub use reports::{Report, Reports, acknowledgement};
 pub use stream::{MasterStream, Place, Role, Unit, UnitKind};
 pub use transfer::{Form, Taken, Transfer};

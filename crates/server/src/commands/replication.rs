@@ -17,6 +17,8 @@ use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use net::client::Traits;
+use replication::insync::NodeId;
+use replication::link::NODE;
 use std::sync::Arc;
 use telemetry::log;
 use value::number::parse_i64;
@@ -230,7 +232,11 @@ fn become_replica(context: &mut Context<'_, '_>, form: Form, wish: Option<&Wish>
     }
     let mut said = context.session.said.as_deref().cloned().unwrap_or_default();
     said.may_be_elder = !said.is_tarn && context.server.engine.config.repl_rdb_version() == 9;
-    let replica = Arc::new(Replica::new(context.session.client.clone(), said, form, context.now));
+    let mut replica = Replica::new(context.session.client.clone(), said, form, context.now);
+    let shard = context.server.shard.get().filter(|_| replica.said.is_tarn);
+    replica.said.node =
+        shard.and_then(|shard| shard.node_of(replica.said.node, &replica.host(), replica.said.port));
+    let replica = Arc::new(replica);
     joining::join(context.server, context.batch, &replica, wish)?;
     context.session.said = None;
     context.session.replica = Some(replica);
@@ -267,6 +273,7 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             b"capa" if value.eq_ignore_ascii_case(b"psync2") => said.knows_psync2 = true,
             b"capa" if value.eq_ignore_ascii_case(b"tarn") => said.is_tarn = true,
             b"capa" if value.eq_ignore_ascii_case(b"whole") => said.is_whole = true,
+            b"capa" if value.starts_with(NODE.as_bytes()) => said.node = node(&value[NODE.len()..]),
             // What it can do beside that is of no use here.
             b"capa" | b"version" => {}
             b"rdb-only" => said.rdb_only = rdb_only(value)?,
@@ -291,6 +298,11 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     }
     reply.ok();
     Ok(())
+}
+
+/// A number in a shard. What is none says nothing, as anything that this server does not know.
+fn node(word: &[u8]) -> Option<NodeId> {
+    std::str::from_utf8(word).ok()?.parse().ok().map(NodeId)
 }
 
 fn rdb_only(value: &[u8]) -> Result<bool> {

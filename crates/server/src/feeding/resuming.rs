@@ -90,7 +90,7 @@ pub fn begin(server: &Server) {
     }
     state.has_journal = true;
     let end = state.journal_end;
-    state.away.leave(Identity::default(), Some(end), server.engine.clock.now());
+    state.away.leave(Identity::Connection(0), Some(end), server.engine.clock.now());
     drop(state);
     server.engine.keyspace.set_first_journal(Box::new(ToBacklog(server.feeding.clone())));
     upkeep::follow_config(server);

@@ -618,5 +618,6 @@ fn replica(server: &Server) -> Replica {
         names: Vec::new(),
         hands_over: false,
         is_whole: false,
+        node: server.shard.get().map(|shard| shard.settings.node.0),
     }
 }

@@ -7,11 +7,13 @@ use crate::feeding::{self, joining, synced, upkeep};
 use crate::followed::Master;
 use crate::following::{self, rewinding};
 use crate::pause::{Paused, Purpose};
+use crate::replicas::replica::Identity;
 use crate::server::Server;
 use crate::shard::Address;
 use ::log::{ReplicationId, Stream};
 use engine::replacement::{self, Alone, Failure};
 use engine::{Attention, durability};
+use replication::insync::NodeId;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -115,10 +117,9 @@ pub fn begin_stream(server: &Arc<Server>, id: ReplicationId) -> io::Result<u64> 
 
 /// Has the stream be kept for other nodes of the shard, of which this server does not know how far they are: the former master, and who was away
 /// by then, come from where the reign begins, or from a little before.
-pub fn keep_for(server: &Server, others: Vec<Address>) {
+pub fn keep_for(server: &Server, others: Vec<NodeId>) {
     let from = feeding::end_of_written(server).saturating_sub(server.engine.config.repl_backlog_size());
-    let others = others.into_iter().map(|Address { host, port }| (host, port, 0));
-    upkeep::keep_for(server, others, from);
+    upkeep::keep_for(server, others.into_iter().map(Identity::Node), from);
 }
 
 /// Clients write from now on.

@@ -69,7 +69,7 @@ impl Away {
 /// Connections that have not said which server they are come as others.
 fn named(who: Identity) -> Identity {
     match who {
-        (_, 0, _) => Identity::default(),
+        Identity::Connection(_) => Identity::Connection(0),
         named => named,
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn server(port: u16) -> Identity {
-        ("127.0.0.1".to_owned(), port, 0)
+        Identity::At("127.0.0.1".to_owned(), port)
     }
 
     #[test]
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn those_without_a_name_share_a_place_and_there_are_so_many_at_most() {
         let mut away = Away::default();
-        away.leave((String::new(), 0, 7), Some(5), UnixMs(1));
-        away.come((String::new(), 0, 8), None, UnixMs(2));
+        away.leave(Identity::Connection(7), Some(5), UnixMs(1));
+        away.come(Identity::Connection(8), None, UnixMs(2));
         assert_eq!(away.first(), None);
         (1..1000).for_each(|port| away.leave(server(port), Some(u64::from(port)), UnixMs(u64::from(port))));
         assert_eq!(away.places.len(), PLACES_MAX);

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_replica_is_refused_for_a_while_and_so_many_are_remembered() {
-        let server = |port: u16| ("127.0.0.1".to_owned(), port, 0);
+        let server = |port: u16| Identity::At("127.0.0.1".to_owned(), port);
         let why = io::Error::new(io::ErrorKind::Unsupported, "it cannot know");
         assert!(Refused::is_reason(&why) && !Refused::is_reason(&io::Error::other("else")));
         let (mut refused, later) = (Refused::default(), UnixMs(100 + REFUSED_FOR.as_millis() as u64));

@@ -7,6 +7,7 @@ use super::elder::Elder;
 use super::foreign::Foreign;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use replication::insync::NodeId;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Said {
     pub knows_psync2: bool,
     /// It is a Tarn.
     pub is_tarn: bool,
+    /// The number that it has in its shard; of a replica that has asked to follow: in this server's.
+    pub node: Option<NodeId>,
     /// It knows that what it would go on from is of one moment.
     pub is_whole: bool,
     /// It may be a Redis from before 7.0 (`repl-rdb-version 9`), by what is configured when it asks.
@@ -119,8 +122,16 @@ struct Outbox {
     takes_blank: bool,
 }
 
-/// Which server a replica is: its host and port, or, if it has said no port, a connection's number.
-pub type Identity = (String, u16, u64);
+/// Which server a replica is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// It has said no port: its connection's number. 0: any such.
+    Connection(u64),
+    /// Its host and port.
+    At(String, u16),
+    /// A node of this server's shard, wherever it is: others may know it by a name, or by where its connections seem to come from.
+    Node(NodeId),
+}
 
 /// What a connection is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -416,9 +427,10 @@ impl Replica {
 
     /// Which server it is.
     pub fn identity(&self) -> Identity {
-        match self.said.port {
-            0 => (String::new(), 0, self.client.id),
-            port => (self.host(), port, 0),
+        match (self.said.node, self.said.port) {
+            (Some(node), _) => Identity::Node(node),
+            (None, 0) => Identity::Connection(self.client.id),
+            (None, port) => Identity::At(self.host(), port),
         }
     }
 
@@ -449,6 +461,19 @@ mod tests {
     fn replica() -> Replica {
         let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
         Replica::new(client, Said::default(), Form::Psync, UnixMs(0))
+    }
+
+    #[test]
+    fn a_node_is_who_it_says_that_it_is_wherever_it_is_and_any_other_server_is_where_it_is() {
+        let who = |node: Option<u32>, port: u16| {
+            let said =
+                Said { node: node.map(NodeId), port, address: Some(b"gate".to_vec()), ..Said::default() };
+            Replica { said, ..replica() }.identity()
+        };
+        assert_ne!(who(Some(2), 7000), who(Some(3), 7000), "two behind one address");
+        assert_eq!(who(Some(2), 7000), who(Some(2), 7001), "one that is elsewhere now");
+        assert_eq!(who(None, 7000), Identity::At("gate".to_owned(), 7000));
+        assert_eq!(who(None, 0), Identity::Connection(1));
     }
 
     #[test]

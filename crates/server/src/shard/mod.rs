@@ -300,14 +300,21 @@ impl Shard {
         self.nodes.read().get(&node).cloned()
     }
 
-    /// Where all others are.
-    pub fn others(&self) -> Vec<Address> {
+    /// All others.
+    pub fn others(&self) -> Vec<NodeId> {
         let nodes = self.nodes.read();
-        nodes
-            .iter()
-            .filter(|(node, _)| **node != self.settings.node)
-            .map(|(_, address)| address.clone())
-            .collect()
+        nodes.keys().copied().filter(|node| *node != self.settings.node).collect()
+    }
+
+    /// Which of the others a replica is: it says so, or, of a former version, it is where one of them is. None: none of them.
+    pub fn node_of(&self, said: Option<NodeId>, host: &str, port: u16) -> Option<NodeId> {
+        let nodes = self.nodes.read();
+        let mut others = nodes.iter().filter(|(node, _)| **node != self.settings.node);
+        let is_it = |(node, address): &(&NodeId, &Address)| match said {
+            Some(said) => **node == said,
+            None => address.port == port && address.host.eq_ignore_ascii_case(host),
+        };
+        others.find(is_it).map(|(node, _)| *node)
     }
 
     /// The nodes are there from now on.
@@ -318,5 +325,47 @@ impl Shard {
     /// How it stands.
     pub fn standing(&self) -> Standing {
         self.standing.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use replication::insync::{Life, Options};
+
+    fn shard() -> Shard {
+        let address = |host: &str, port| Address { host: host.to_owned(), port };
+        let nodes = [(1, address("own", 7)), (2, address("gate", 7)), (3, address("gate", 8))];
+        let settings = Settings {
+            name: "tested".to_owned(),
+            node: NodeId(1),
+            nodes: nodes.into_iter().map(|(node, address)| (NodeId(node), address)).collect(),
+            store: Store::Server(address("store", 9)),
+            options: Options::default(),
+        };
+        Shard::new(settings, MemberId { node: NodeId(1), life: Life(5) }, Epoch(0))
+    }
+
+    #[test]
+    fn a_replica_is_the_node_that_it_says_or_of_a_former_version_the_one_that_is_where_it_is() {
+        let shard = shard();
+        assert_eq!(shard.others(), [NodeId(2), NodeId(3)]);
+        let node_of = |said: Option<u32>, host, port| shard.node_of(said.map(NodeId), host, port);
+        assert_eq!(node_of(Some(3), "10.0.0.1", 40_000), Some(NodeId(3)), "wherever it seems to be");
+        assert_eq!(node_of(Some(3), "gate", 7), Some(NodeId(3)));
+        assert_eq!(node_of(None, "GATE", 7), Some(NodeId(2)));
+        for (said, host, port) in
+            [(Some(1), "x", 1), (Some(4), "gate", 7), (None, "gate", 9), (None, "own", 7)]
+        {
+            assert_eq!(node_of(said, host, port), None, "{said:?} {host} {port}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_taken_is_told_of_once_and_once_more_when_that_is_another_reason() {
+        let links = Links::default();
+        let first = [(2, Some(4)), (2, Some(4)), (3, Some(4)), (2, Some(3)), (2, None), (2, Some(3))]
+            .map(|(node, databases)| links.is_first_refusal(NodeId(node), databases));
+        assert_eq!(first, [true, false, true, true, true, true]);
     }
 }

@@ -67,6 +67,7 @@ fn a_replica_introduces_itself_and_asks() {
         names: Vec::new(),
         hands_over: false,
         is_whole: true,
+        node: Some(3),
     };
     let master = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n\n\n+FULLRESYNC {ID} 77\r\n$3\r\nRED");
     let played = play_all(&replica, Ask::Full, master.as_bytes());
@@ -75,7 +76,7 @@ fn a_replica_introduces_itself_and_asks() {
         "AUTH tarn secret",
         "REPLCONF listening-port 6380",
         "REPLCONF ip-address 10.0.0.7",
-        "REPLCONF capa eof capa psync2 capa tarn capa whole",
+        "REPLCONF capa eof capa psync2 capa tarn capa whole capa node-3",
         "REPLCONF version 8.0.0",
         "PSYNC ? -1",
     ];
