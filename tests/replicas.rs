@@ -1362,7 +1362,10 @@ fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
         link.write_all(copy).unwrap();
         let stream = "SELECT 0|SET a 1|EXPIRE a 1000|SET b 1 EX 1000|SETEX c 1000 1|PSETEX d 1000000 1|SET e 1|PEXPIRE e 1000000|\
             SET f 1|GETEX f EX 1000|XADD s * f v|\
-            EVAL redis.call('SETEX',KEYS[1],1000,'1')redis.call('SETEX','h',1000,'1') 1 g|SET end 1";
+            EVAL redis.call('SETEX',KEYS[1],1000,'1')redis.call('SETEX','h',1000,'1') 1 g|\
+            RPUSH list 1 2|MSET weight:1 9 weight:2 3 shown:1 x shown:2 y|SORT list BY weight:* GET shown:* STORE sorted:0|\
+            EVAL redis.call('SORT',KEYS[1],'BY','weight:*','GET','shown:*','STORE',KEYS[2]) 2 list sorted:1|\
+            EVAL redis.call('SORT','list','BY','weight:*','GET','shown:*','STORE','sorted:2') 0|SET end 1";
         for line in stream.split('|') {
             let words: Vec<&str> = line.split(' ').collect();
             let mut request = format!("*{}\r\n", words.len());
@@ -1380,6 +1383,10 @@ fn how_long_keys_of_an_old_master_last_is_counted_from_now() {
             let Value::Int(left) = call(client, &["PTTL", key]) else { panic!("PTTL is a number") };
             assert!((1..=1_000_000).contains(&left), "{key}: {left}");
             assert_eq!(shown(&call(client, &["GET", key])), "1");
+        }
+        for key in ["sorted:0", "sorted:1", "sorted:2"] {
+            let sorted = call(client, &["LRANGE", key, "0", "-1"]);
+            assert_eq!(sorted, Value::Array(vec![text("y"), text("x")]), "{key}");
         }
         let Value::Array(entries) = call(client, &["XRANGE", "s", "-", "+"]) else {
             panic!("it is a stream")
