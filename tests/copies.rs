@@ -119,6 +119,38 @@ fn an_empty_server_loads_what_comes_without_a_file() {
     }
 }
 
+/// Clients write beside the master while its copy is loaded, keys of its names whose time is up meanwhile: nothing of that touches its data, now or after
+/// a start.
+#[test]
+fn what_is_written_beside_a_copy_that_is_loaded_as_it_comes_takes_nothing_of_it_away() {
+    const KEYS: u64 = 40_000;
+    let master = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    let mut first = master.connect().unwrap();
+    call(&mut first, &["DEBUG", "POPULATE", &KEYS.to_string(), "key", "100"]);
+    let relay = Relay::to(master.address()).unwrap();
+    relay.throttle(Way::Back, 4_000_000);
+    let mut replica = Server::start(tarn(), &["--edition", "durable", "--replica-read-only", "no"]).unwrap();
+    let mut client = replica.connect().unwrap();
+    call(&mut client, &["REPLICAOF", "127.0.0.1", &relay.address().port().to_string()]);
+    let mut number = 0;
+    wait_until("the copy is there", || {
+        (0..50).for_each(|_| {
+            number += 1;
+            let (key, time) = (format!("key:{}", number % 5_000), (1 + number % 40).to_string());
+            call(&mut client, &["SET", &key, "beside", "PX", &time]);
+        });
+        field(&mut client, "master_link_status") == "up"
+    });
+    assert!(number > 100, "too little was written: {number}");
+    // What is written behind it is a client's doing.
+    wait_until("its time is up", || ask(&mut client, &["INFO", "keyspace"]).contains("expires=0"));
+    let there = call(&mut client, &["DBSIZE"]);
+    replica.kill();
+    replica.restart().unwrap();
+    let mut client = replica.connect().unwrap();
+    assert_eq!(call(&mut client, &["DBSIZE"]), there);
+}
+
 /// A server that follows makes a copy: it says to its master that it is there, and an order for something else ends the copy.
 #[test]
 fn who_makes_a_copy_of_what_it_follows_stays_with_its_master_and_obeys() {

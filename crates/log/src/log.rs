@@ -414,7 +414,8 @@ impl Log {
     }
 
     /// Has what is appended from now on be another stream, whose offset and names these are; None: it is no stream. When it returns, the
-    /// directory says so. Waits for the disk; nobody appends meanwhile, and all that was appended is durable.
+    /// directory says so. Waits for the disk; nobody appends to the stream meanwhile, and all that was appended to it is durable. What is in
+    /// nobody's stream may come all the time.
     ///
     /// # Errors
     /// It is not, or the disk refuses.
@@ -434,15 +435,17 @@ impl Log {
 
     fn change_stream(&self, stream: Option<Stream>, coming: Option<Stream>) -> io::Result<()> {
         let mut turning = self.shared.writer.lock();
-        let at = turning.writer.durable();
-        if at != self.appended() {
-            return Err(io::Error::other("the log is not durable up to its end"));
+        let offset = |stream: Option<Stream>| stream.map(|stream| stream.offset);
+        let expected = offset(self.shared.directory.stream());
+        self.shared.finish_turning(&mut turning).map_err(|failure| failure_of_disk(&failure))?;
+        let (at, before) = (turning.writer.durable(), self.shared.directory.stream());
+        if offset(before) != expected {
+            return Err(io::Error::other("the stream is not durable up to its end"));
         }
-        let before = self.shared.directory.stream();
         self.shared.directory.expect_stream(coming);
         self.shared.directory.change_stream(|_| stream.map(|stream| Stream { at, ..stream }));
         let begun = turning.writer.begin();
-        let error = begun.as_ref().err().map(|failure| io::Error::new(failure.kind, failure.to_string()));
+        let error = begun.as_ref().err().map(failure_of_disk);
         if error.is_some() {
             self.shared.directory.change_stream(|_| before);
         }
@@ -475,7 +478,7 @@ impl Log {
         let begun = turning.writer.begin_again();
         self.shared.rests.store(begun.is_err(), Ordering::Release);
         self.shared.publish(&mut turning, Ok(()));
-        begun.map_err(|failure| io::Error::new(failure.kind, failure.to_string()))
+        begun.map_err(|failure| failure_of_disk(&failure))
     }
 
     /// Whether what is appended goes to no file now.
@@ -687,12 +690,22 @@ impl Shared {
 
     fn finish(&self) -> Result<(), Failure> {
         let mut turning = self.writer.lock();
-        self.buffer.take(&mut turning.writer.held);
-        let result = self.advance(&mut turning, Until::Durable);
-        self.publish(&mut turning, result.clone());
+        let result = self.finish_turning(&mut turning);
         drop(turning);
         result.map(|()| self.rest())
     }
+
+    /// Makes durable what was appended.
+    fn finish_turning(&self, turning: &mut Turning) -> Result<(), Failure> {
+        self.buffer.take(&mut turning.writer.held);
+        let result = self.advance(turning, Until::Durable);
+        self.publish(turning, result.clone());
+        result
+    }
+}
+
+fn failure_of_disk(failure: &Failure) -> io::Error {
+    io::Error::new(failure.kind, failure.to_string())
 }
 
 impl std::fmt::Debug for Shared {

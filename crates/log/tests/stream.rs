@@ -384,8 +384,11 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     // Not behind what is not on disk.
     assert!(log.begin_stream(None).is_err());
     log.flush();
+    // What is in nobody's stream is in no way.
+    append_unit(&log, 0, &[b"beside"], &[]);
     log.begin_stream(None).unwrap();
     assert_eq!((log.stream().id, read_stream(&log, 0)), (ReplicationId::NONE, None));
+    assert_eq!(log.durable(), log.appended());
     drop(log);
     // Whoever starts then has nothing to go on from.
     let log = open(&fs);

@@ -223,6 +223,10 @@ fn free_beside(server: &Arc<Server>, worker: usize) {
         return;
     }
     let Some(mut batch) = keyspace.try_enter(worker) else { return };
+    if server.engine.attention().contains(Attention::LOADING_BESIDE) {
+        // What is written now may come behind the copy that takes the place of all. Whoever was here before has left since that was said.
+        return;
+    }
     let now = server.engine.clock.now();
     batch.sweep_beside(now);
     if batch.has_ready() {

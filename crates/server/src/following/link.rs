@@ -435,7 +435,12 @@ impl<'s> Link<'s> {
         let (stream, path) = (copy::stream_behind(&checked, stream), copy::path(server));
         let Checked { libraries, whole_from, .. } = checked;
         let beside = match &loaded {
-            Some(_) => Some(self.begin_beside()?),
+            Some(_) => {
+                let beside = self.begin_beside()?;
+                // What was written beside the master goes with all that is here, and nobody else takes it away meanwhile.
+                self.server.engine.keyspace.remember_beside(true);
+                Some(beside)
+            }
             None => {
                 log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
                 self.begin_beside_if_shown(stream.id)?
