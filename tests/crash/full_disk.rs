@@ -20,6 +20,8 @@ use wire::Value;
 const DISK_BYTES: u64 = 200 << 20;
 /// What the ballast leaves free.
 const ROOM_BYTES: u64 = 32 << 20;
+/// The same where the last part of a disk is kept for checkpoints.
+const CAPACITY_ROOM_BYTES: u64 = 112 << 20;
 const VALUE_BYTES: usize = 256 * 1024;
 /// Clients that write small things meanwhile.
 const WRITERS: usize = 2;
@@ -68,9 +70,15 @@ struct Filling {
     next: u64,
     answered: Vec<u64>,
     waiting: Vec<Client>,
+    /// What ballast is to leave free.
+    room: u64,
 }
 
 impl Filling {
+    fn leaving(room: u64) -> Filling {
+        Filling { room, ..Filling::default() }
+    }
+
     fn key(number: u64) -> String {
         format!("large:{number}")
     }
@@ -152,26 +160,34 @@ fn fill_and_kill(stage: &mut Stage<'_>, disk: &Disk, filling: &mut Filling, prng
     stage.kill();
 }
 
-/// Makes a file that takes all of a disk but [`ROOM_BYTES`].
-fn leave_room(path: &Path) {
+/// Makes a file that takes all of a disk but so much.
+fn leave_room(path: &Path, room: u64) {
     let mut file = std::fs::File::create(path).unwrap();
     let full = io::copy(&mut io::repeat(1), &mut file).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     let len = file.metadata().unwrap().len();
-    file.set_len(len.checked_sub(ROOM_BYTES).expect("the disk has more room than that")).unwrap();
+    // There may be less already.
+    file.set_len(len.saturating_sub(room)).unwrap();
 }
 
 /// Fills the disk until a write is refused.
 fn fill(server: &Server, disk: &Disk, filling: &mut Filling) -> PathBuf {
     let ballast = disk.path().join("ballast");
-    leave_room(&ballast);
+    leave_room(&ballast, filling.room);
+    // It was full for a moment.
+    filling.write_until(server, "writing to what is left", Result::is_ok);
+    fill_with_values(server, filling);
+    ballast
+}
+
+/// Writes values until one is refused.
+fn fill_with_values(server: &Server, filling: &mut Filling) {
     filling.write_until(server, "filling the disk", |reply| {
         reply.as_ref().is_err_and(|text| {
             assert!(text.starts_with("MISCONF "), "{text}");
             true
         })
     });
-    ballast
 }
 
 /// A server with its files on a small disk; None if none can be mounted here.
@@ -184,9 +200,10 @@ fn on_a_disk(subject: Subject) -> Option<(Disk, Server)> {
     Some((disk, server))
 }
 
-fn full_disk(subject: Subject, kills: &[Kill]) {
+fn full_disk(subject: Subject, room: u64, kills: &[Kill]) {
     let Some((disk, mut server)) = on_a_disk(subject) else { return };
-    let (mut books, mut filling, mut prng) = (Books::new(WRITERS), Filling::default(), Prng::from_seed(1));
+    let (mut books, mut filling, mut prng) =
+        (Books::new(WRITERS), Filling::leaving(room), Prng::from_seed(1));
     for kill in kills {
         let mut scene_prng = Prng::from_seed(prng.next_u64());
         load::during(&mut server, &mut books, &mut prng, Refusals::DiskFull, |stage| {
@@ -208,22 +225,74 @@ fn full_disk(subject: Subject, kills: &[Kill]) {
 #[test]
 fn a_full_disk_costs_durable_tarn_nothing_that_it_answered() {
     let kills = [Kill::OnceWritesResumed, Kill::WhileFull, Kill::OnceWritesResumed];
-    full_disk(Subject::durable_tarn_with_segments("8mb"), &kills);
+    full_disk(Subject::durable_tarn_with_segments("8mb"), ROOM_BYTES, &kills);
     // Two of these are all of the disk: when it is freed there is room for short ones only.
-    full_disk(Subject::durable_tarn_with_segments("64mb"), &kills[..1]);
+    full_disk(Subject::durable_tarn_with_segments("64mb"), ROOM_BYTES, &kills[..1]);
 }
 
 /// With a ceiling far below what is stored, the store is full as well as the log, and most of what is read comes from there.
 #[test]
 fn a_full_disk_costs_capacity_tarn_nothing_that_it_answered() {
-    full_disk(Subject::capacity_tarn_below("32mb"), &[Kill::OnceWritesResumed, Kill::WhileFull]);
+    let kills = [Kill::OnceWritesResumed, Kill::WhileFull];
+    full_disk(Subject::capacity_tarn_below("32mb"), CAPACITY_ROOM_BYTES, &kills);
+}
+
+/// What is deleted from a full store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deleted {
+    /// All but each fourth value, by DEL and by UNLINK.
+    Most,
+    /// The same behind a kill of the server while its disk is full.
+    MostBehindKill,
+    /// All of them, by FLUSHALL.
+    All,
+}
+
+impl Filling {
+    /// Deletes some of what was answered; none of what was not.
+    fn delete(&mut self, server: &Server, deleted: Deleted) {
+        let mut client = subject::connect(server);
+        if deleted == Deleted::All {
+            assert_eq!(client.call(&["FLUSHALL"]).unwrap(), Value::Simple(b"OK".to_vec()));
+            self.answered.clear();
+            return;
+        }
+        let (kept, gone) = self.answered.iter().partition::<Vec<u64>, _>(|number| **number % 4 == 0);
+        for number in gone {
+            let command = if number % 2 == 0 { "DEL" } else { "UNLINK" };
+            assert_eq!(client.call(&[command, &Self::key(number)]).unwrap(), Value::Int(1));
+        }
+        self.answered = kept;
+    }
+}
+
+/// Nobody but who deletes makes room: the disk is full of values, again and again.
+#[test]
+fn a_capacity_tarn_that_has_filled_its_disk_takes_writes_again_once_values_are_deleted() {
+    let Some((disk, mut server)) = on_a_disk(Subject::capacity_tarn_below("32mb")) else { return };
+    let mut filling = Filling::leaving(0);
+    for deleted in [Deleted::Most, Deleted::MostBehindKill, Deleted::All, Deleted::Most] {
+        fill_with_values(&server, &mut filling);
+        filling.waiting.clear();
+        if deleted == Deleted::MostBehindKill {
+            server.kill();
+            filling.audit(&mut subject::restart(&mut server));
+        }
+        println!("{} values fill the disk; {deleted:?} go", filling.answered.len());
+        filling.delete(&server, deleted);
+        filling.write_until(&server, "resuming", Result::is_ok);
+        filling.waiting.clear();
+        server.kill();
+        filling.audit(&mut subject::restart(&mut server));
+    }
+    drop(disk);
 }
 
 /// With `always` Redis ends itself when its disk is full. With `no` it answers what it could not write, so that it must not
 /// be killed before it could.
 #[test]
 fn a_full_disk_costs_redis_nothing_once_writes_resumed() {
-    full_disk(Subject::redis("no"), &[Kill::OnceWritesResumed, Kill::OnceWritesResumed]);
+    full_disk(Subject::redis("no"), ROOM_BYTES, &[Kill::OnceWritesResumed, Kill::OnceWritesResumed]);
 }
 
 /// Fills what is left of a disk, to the last byte.
@@ -243,7 +312,7 @@ fn answer(server: &Server, request: &str) -> Value {
 fn a_server_is_asked_and_started_on_a_full_disk() {
     let Some((disk, mut server)) = on_a_disk(Subject::durable_tarn_with_segments("8mb")) else { return };
     assert_eq!(answer(&server, "SET first v"), Value::Simple(b"OK".to_vec()));
-    let mut filling = Filling::default();
+    let mut filling = Filling::leaving(ROOM_BYTES);
     let ballast = fill(&server, &disk, &mut filling);
     // Whatever shows all there is tells what is on disk, or why it does not; nothing waits for ever.
     for request in
@@ -306,7 +375,7 @@ fn a_script_that_runs_while_the_disk_becomes_full_is_not_cut_in_two() {
     // Whoever connects while it runs is soon served by others than the worker that it keeps busy.
     script.call(&["CONFIG", "SET", "busy-reply-threshold", "100"]).unwrap();
     script.send_request(&["EVAL", LONG_SCRIPT, "1", "long", "4000"].map(str::as_bytes)).unwrap();
-    let mut filling = Filling::default();
+    let mut filling = Filling::leaving(ROOM_BYTES);
     let ballast = fill(&server, &disk, &mut filling);
     await_long_script(&server);
     std::fs::remove_file(&ballast).unwrap();

@@ -44,6 +44,8 @@ pub(crate) struct Directory {
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
+    /// See [`Directory::save_space`].
+    saves_space: AtomicBool,
     /// One of the spares had a segment's name for a moment, and may have it on disk still.
     is_spare_named: AtomicBool,
     /// The file whose name says which segment is the newest.
@@ -120,6 +122,7 @@ impl Directory {
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
+            saves_space: AtomicBool::new(false),
             is_spare_named: AtomicBool::new(false),
             newest: Mutex::new(None),
             _lock: None,
@@ -284,7 +287,7 @@ impl Directory {
 
     fn make_spare(&self, number: u64) -> Result<PathBuf, Failure> {
         let path = self.path.join(format!("spare-{number:08}.tmp"));
-        let mut bytes = self.segment_bytes;
+        let mut bytes = self.spare_length();
         loop {
             let Err(error) = self.fill_spare(&path, bytes) else { return Ok(path) };
             let _ = self.fs.remove(&path);
@@ -319,6 +322,27 @@ impl Directory {
     /// Whether there are fewer spares than there should be.
     pub fn lacks_spares(&self) -> bool {
         self.spares.lock().len() < SPARE_SEGMENTS
+    }
+
+    /// From now on as little of the disk is taken beforehand as can be, or not any more: segments that are begun are short, and none that was taken
+    /// away is kept.
+    pub fn save_space(&self, on: bool) {
+        if self.saves_space.swap(on, Ordering::Relaxed) != on && on {
+            self.drop_spares();
+        }
+    }
+
+    /// How long a segment is that is begun now.
+    fn spare_length(&self) -> u64 {
+        match self.saves_space.load(Ordering::Relaxed) {
+            true => self.segment_bytes.min(SHORT_SEGMENT_BYTES),
+            false => self.segment_bytes,
+        }
+    }
+
+    /// What the spares take of the disk.
+    pub fn spare_bytes(&self) -> u64 {
+        self.spares.lock().len() as u64 * self.spare_length()
     }
 
     /// Removes the spares, for whoever needs their space.
@@ -357,6 +381,9 @@ impl Directory {
         let mut live = self.live.lock();
         let needed = live.windows(2).take_while(|pair| pair[1].start <= base).count();
         let mut kept = Kept { recycled: Vec::new(), most: needed.max(SPARE_SEGMENTS_KEPT) };
+        if self.saves_space.load(Ordering::Relaxed) {
+            kept.most = 0;
+        }
         while let [oldest, next, ..] = live[..]
             && next.start <= base
         {

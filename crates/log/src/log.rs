@@ -394,6 +394,16 @@ impl Log {
         self.shared.directory.retire(retention)
     }
 
+    /// Takes as little of the disk beforehand as can be, or not any more.
+    pub fn save_space(&self, on: bool) {
+        self.shared.directory.save_space(on);
+    }
+
+    /// What segments take of the disk that are kept for what is written next.
+    pub fn spare_bytes(&self) -> u64 {
+        self.shared.directory.spare_bytes()
+    }
+
     /// Gives up the space of segments that are kept for what is written next.
     pub fn drop_spares(&self) {
         self.shared.directory.drop_spares();

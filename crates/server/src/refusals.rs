@@ -27,7 +27,7 @@ pub fn held_error(engine: &Engine) -> Option<Error> {
 pub enum Fullness {
     /// There is.
     Room,
-    /// There is none, since the store's disk refuses what is to leave it.
+    /// There is none, since the store's disk refuses what is to leave it; or that has no more space than is kept to give some back.
     Refused(Error),
     /// There is none.
     Full,
@@ -35,14 +35,17 @@ pub enum Fullness {
 
 /// How memory stands.
 pub fn fullness(engine: &Engine, feeding: &Feeding) -> Fullness {
+    let refused =
+        |reason| Fullness::Refused(Error::line(format!("MISCONF Errors writing to the store: {reason}")));
+    if let Some(reason) = engine.residency.shortage() {
+        return refused(reason);
+    }
     if !is_memory_full(engine, feeding) {
         return Fullness::Room;
     }
     match engine.residency.standing() {
         _ if engine.residency.store().is_none() => Fullness::Full,
-        (true, Some(reason)) => {
-            Fullness::Refused(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
-        }
+        (true, Some(reason)) => refused(reason),
         (true, None) => Fullness::Full,
         (false, _) => Fullness::Room,
     }

@@ -39,6 +39,21 @@ impl Store {
         best.map(|(_, no)| no)
     }
 
+    /// Whether a checkpoint frees anything.
+    pub fn has_emptied(&self) -> bool {
+        self.shared.kept_and_not().1 > 0
+    }
+
+    /// How many bytes of a segment live, about.
+    pub fn live_bytes_of(&self, no: SegmentNo) -> u64 {
+        self.shared.segments.get(no).map_or(0, Segment::live_bytes)
+    }
+
+    /// Gives every segment that is emptied back to the disk from now on, and those that were kept for what comes; or keeps some again.
+    pub fn save_space(&self, on: bool) {
+        self.shared.save_space(on);
+    }
+
     /// What cleaning a full segment is worth; 0 if nothing.
     fn worth(&self, segment: &Segment, begun: u64) -> f64 {
         let live = segment.live_bytes() as f64 / self.shared.geometry.segment_bytes() as f64;

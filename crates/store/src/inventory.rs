@@ -183,7 +183,10 @@ impl Inventory {
                 continue;
             }
             let is_of_use = !segment.is_spoiled.load(Acquire) && !segment.is_damaged.load(Acquire);
-            if is_of_use && self.free.len() < shared.options.spare_segments {
+            if is_of_use
+                && !shared.saves_space.load(Relaxed)
+                && self.free.len() < shared.options.spare_segments
+            {
                 segment.set_state(State::Free);
                 self.free.push(no);
             } else {
@@ -196,6 +199,12 @@ impl Inventory {
             shared.huge.forget(is_gone);
         }
         given_up
+    }
+
+    /// Takes all that are free out of use.
+    fn give_up_free(&mut self, shared: &Shared) -> Vec<GivenUp> {
+        let free = std::mem::take(&mut self.free);
+        free.into_iter().map(|no| self.give_up(shared, no)).collect()
     }
 
     /// Removes a segment's file.
@@ -409,9 +418,21 @@ impl Shared {
             change(inventory);
             inventory.take_due(self)
         };
+        self.remove_all(given_up);
+    }
+
+    fn remove_all(&self, given_up: Vec<GivenUp>) {
         for one in given_up {
             let absent = one.remove(self);
             self.inventory.lock().absent.push(absent);
+        }
+    }
+
+    /// From now on what is free goes back to the disk at once, or is kept for what comes.
+    pub(crate) fn save_space(&self, on: bool) {
+        if self.saves_space.swap(on, Relaxed) != on && on {
+            let given_up = self.inventory.lock().give_up_free(self);
+            self.remove_all(given_up);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sys::file::{AlignedBytes, File, Fs, Lock, Mode, is_out_of_descriptors};
 
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub epoch: AtomicU64,
     pub huge: Huge,
     pub counters: Counters,
+    /// Whether segments that are emptied are given back to the disk, all of them.
+    pub saves_space: AtomicBool,
     buffers: Mutex<Vec<AlignedBytes>>,
     /// Keeps other processes out.
     _lock: Option<Lock>,
@@ -74,6 +76,7 @@ impl Shared {
             epoch: AtomicU64::new(0),
             huge: Huge::default(),
             counters: Counters::default(),
+            saves_space: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
             _lock: lock,
         }

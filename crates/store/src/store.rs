@@ -185,6 +185,11 @@ impl Store {
         self.shared.close_down_to(most);
     }
 
+    /// How long a segment is.
+    pub fn segment_bytes(&self) -> u64 {
+        self.shared.geometry.segment_bytes()
+    }
+
     /// The segment that a page is in.
     pub fn segment_of(&self, page: PageNo) -> SegmentNo {
         self.shared.geometry.segment_of(page)

@@ -7,6 +7,7 @@
 use super::checkpoint::{self, Pace};
 use crate::Attention;
 use crate::Engine;
+use crate::residency::headroom;
 use crate::snapshot::append_only;
 use ::log::{Log, Retention};
 use parking_lot::{Mutex, MutexGuard};
@@ -171,7 +172,11 @@ pub fn begin_if_due(engine: &Arc<Engine>) {
     let figures = engine.durability.rewrites.figures();
     let rests = figures.failed_last && engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
     let percentage = engine.config.auto_aof_rewrite_percentage();
-    if figures.running_since.is_some() || figures.is_held || rests || (percentage == 0 && !figures.is_owed) {
+    if figures.running_since.is_some()
+        || figures.is_held
+        || rests
+        || (percentage == 0 && !figures.is_owed && !engine.residency.is_short())
+    {
         return;
     }
     let bytes = replayed_bytes(engine, log);
@@ -181,6 +186,10 @@ pub fn begin_if_due(engine: &Arc<Engine>) {
         ((figures.last_bytes + in_store) * percentage / 100).max(engine.config.auto_aof_rewrite_min_size());
     if figures.is_owed {
         log!(Notice, "The log is not complete without a checkpoint: another is tried");
+    } else if headroom::is_due(engine, log) {
+        log!(Notice, "The disk is nearly full, and a checkpoint gives something of it back");
+    } else if percentage == 0 {
+        return;
     } else if bytes >= limit {
         log!(Notice, "There are {} MB to replay since the last checkpoint", bytes >> 20);
     } else if log.bytes_to_replay() >= limit + log.segment_bytes() * SEGMENTS_LEFT_MAX {

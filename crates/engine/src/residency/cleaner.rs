@@ -20,6 +20,16 @@ pub(super) fn clean_if_due(engine: &Engine, store: &Store) -> io::Result<()> {
     if is_due { clean(engine, store) } else { Ok(()) }
 }
 
+/// Cleans the segment that is worth most, if what lives there takes no more than so much of the disk. Whether it did.
+///
+/// # Errors
+/// If the disk refuses; what was to be moved lies where it was.
+pub(super) fn clean_within(engine: &Engine, store: &Store, bytes: u64) -> io::Result<bool> {
+    let is_loaded = engine.residency.is_loaded.load(Ordering::Acquire);
+    let victim = store.victim().filter(|victim| is_loaded && store.live_bytes_of(*victim) <= bytes);
+    victim.map_or(Ok(false), |_| clean(engine, store).map(|()| true))
+}
+
 /// Cleans the segment that is worth most.
 ///
 /// # Errors

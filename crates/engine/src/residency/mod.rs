@@ -2,7 +2,8 @@
 //!
 //! On a command's path it lies behind the keyspace: a command whose keys are on disk only has them read ([`shelf`]). The
 //! [`spiller`] sends away what was not used of late as soon as memory comes near `maxmemory`, and the [`cleaner`] writes anew what
-//! lives in segments that are mostly dead. Commands that need memory wait while there is none ([`room`]).
+//! lives in segments that are mostly dead. Commands that need memory wait while there is none ([`room`]), and are refused while the disk has no more
+//! than it takes to give back what is deleted ([`headroom`]).
 //!
 //! A checkpoint holds where everything lies, and the store's table of segments: from these the next start goes on. Thread rule: one
 //! thread spills and cleans.
@@ -12,6 +13,7 @@ pub mod by_hand;
 mod cleaner;
 mod density;
 pub mod fetch;
+pub mod headroom;
 mod outbox;
 mod shelf;
 mod spiller;
@@ -19,6 +21,7 @@ mod spiller;
 use crate::Engine;
 pub use ahead::ReadAhead;
 use config::{Edition, StoreCompression};
+use headroom::Headroom;
 use keyspace::{Batch, SLOTS, Slot, reaper};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
@@ -59,7 +62,11 @@ pub struct Residency {
     rung: Condvar,
     /// Nothing more can be sent away. Changes only with `refusal` locked.
     is_stuck: AtomicBool,
-    /// Why the disk refused what was sent there last.
+    /// What is known of its disk.
+    headroom: Headroom,
+    /// The disk has no more than is kept for checkpoints. Changes only with `refusal` locked.
+    is_short: AtomicBool,
+    /// Why the disk refused what was sent there last, or nothing is sent there.
     refusal: Mutex<Option<String>>,
     /// Pages from which something could not be read, and why; the first of them.
     damage: Mutex<BTreeMap<u32, String>>,
@@ -166,6 +173,34 @@ impl Residency {
         self.damage.lock().values().cloned().collect()
     }
 
+    /// Whether the disk has no more than is kept for checkpoints.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing more is to be written; None if it may be.
+    pub fn shortage(&self) -> Option<String> {
+        if !self.is_short() {
+            return None;
+        }
+        let refusal = self.refusal.lock();
+        refusal.clone().filter(|_| self.is_short())
+    }
+
+    /// Notes that the disk has no more than is kept for checkpoints. To be said again as long as it is so.
+    fn begin_shortage(&self, why: String) {
+        let mut refusal = self.refusal.lock();
+        *refusal = Some(why);
+        self.is_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that it has more.
+    fn end_shortage(&self) {
+        self.is_short.store(false, Ordering::Relaxed);
+        self.end_refusal();
+    }
+
     /// Both, as they are at one moment: why nothing can be sent away tells who must not be blamed for it.
     pub fn standing(&self) -> (bool, Option<String>) {
         let refusal = self.refusal.lock();
@@ -196,7 +231,12 @@ impl Residency {
     /// Wakes the spiller.
     pub fn ring(&self) {
         *self.bell.lock() = true;
-        self.rung.notify_one();
+        self.rung.notify_all();
+    }
+
+    /// Waits until the spiller is woken, or for so long.
+    fn wait_for_news(&self, patience: Duration) {
+        self.rung.wait_for(&mut self.bell.lock(), patience);
     }
 
     fn wait_for_bell(&self, patience: Duration) {
@@ -234,7 +274,10 @@ pub fn open(engine: &Arc<Engine>, fs: &Fs, table: Option<&[u8]>, labour: Labour)
     };
     attach(engine, store.map_err(io::Error::other)?);
     log!(Notice, "What does not fit into memory lies in {}", dir.display());
-    if labour == Labour::Threads { spiller::start(engine) } else { Ok(()) }
+    match labour {
+        Labour::Threads => spiller::start(engine).and_then(|()| headroom::start(engine)),
+        Labour::ByHand => Ok(()),
+    }
 }
 
 /// Who spills and cleans.

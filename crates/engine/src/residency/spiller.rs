@@ -5,6 +5,7 @@
 
 use super::cleaner;
 use super::density::Density;
+use super::headroom::Standing;
 use super::outbox::Outbox;
 use crate::Engine;
 use keyspace::residency::spill::{Aim, Spilled};
@@ -118,6 +119,17 @@ impl<'s> Spiller<'s> {
             self.engine.residency.wait_for_bell(self.nap());
             self.recount_if_due();
             self.store.keep_to_share();
+            let residency = &self.engine.residency;
+            self.engine
+                .durability
+                .log()
+                .into_iter()
+                .for_each(|log| residency.headroom.count_if_due(self.engine, log));
+            self.outbox.set_closed(residency.is_short());
+            if residency.is_short() {
+                self.go_short();
+                continue;
+            }
             let sent = if self.engine.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
             let result = made_room.and_then(|()| cleaner::clean_if_due(self.engine, self.store));
@@ -153,8 +165,19 @@ impl<'s> Spiller<'s> {
         self.rests_until = Instant::now();
         // Nothing is written, so nothing can be refused.
         let _ = self.make_room();
-        self.outbox.set_closed(false);
+        self.outbox.set_closed(self.engine.residency.is_short());
         std::thread::sleep(AFTER_REFUSAL);
+    }
+
+    /// The disk has no more than is kept for checkpoints: what lies there can still go, and what is mostly dead be emptied.
+    fn go_short(&mut self) {
+        let _ = self.make_room();
+        let Standing { left, reserve, .. } = self.engine.residency.headroom.standing();
+        if let Err(error) = cleaner::clean_within(self.engine, self.store, left.saturating_sub(reserve)) {
+            self.go_without(&error);
+        } else {
+            std::thread::sleep(AFTER_REFUSAL);
+        }
     }
 
     /// Keys that expire, or go with their database, are counted as dead only so.
@@ -238,7 +261,8 @@ impl<'s> Spiller<'s> {
             return;
         }
         let lasts = self.fruitless_since.get_or_insert_with(Instant::now).elapsed();
-        if lasts < STUCK_AFTER && self.refused_behind.is_none() {
+        let is_refused = self.refused_behind.is_some() || self.engine.residency.is_short();
+        if lasts < STUCK_AFTER && !is_refused {
             std::thread::sleep(NAP);
         } else if !self.engine.residency.set_stuck(true) {
             let used = sys::memory::used_bytes();
@@ -253,6 +277,9 @@ impl<'s> Spiller<'s> {
 
     /// Looks at one slot.
     fn step(&mut self) -> io::Result<()> {
+        if self.engine.residency.is_short() {
+            self.outbox.set_closed(true);
+        }
         // Not where somebody only waits to be alone, perhaps for room that is made here.
         if self.engine.keyspace.has_any_slow_holder() {
             // A checkpoint does not wait for the turn meanwhile.

@@ -75,7 +75,21 @@ impl Batch<'_> {
             Entry::Cold(cold) => visit(cold.at),
         });
     }
+
+    /// How much memory objects of a slot (of a database by its constant number) take that lie nowhere but in memory, about.
+    pub fn bytes_unkept(&self, db: u32, slot: Slot) -> u64 {
+        let Some(keys) = self.keyspace.slot_with_keys((db, slot)).map(locks::lock) else { return 0 };
+        let mut bytes = 0;
+        keys.table().scan_entries(crate::ids::Position(0), usize::MAX, |entry| match entry {
+            Entry::Block(object) if object.at().is_none() => bytes += object.bytes(SAMPLES) as u64,
+            Entry::Block(_) | Entry::Cold(_) => {}
+        });
+        bytes
+    }
 }
+
+/// Elements of a collection by which its length is estimated.
+const SAMPLES: usize = 5;
 
 fn kept_at(keys: &SlotKeys, key: &Key<'_>, at: u32) -> Option<Kept> {
     if let Some(place) = keys.find(key).filter(|place| !keys.object(*place).is_shadowing()) {
