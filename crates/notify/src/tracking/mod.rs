@@ -364,13 +364,46 @@ impl Tracking {
             let running = &self.workers[worker];
             Origin { client: running.client.load(Ordering::Relaxed), own: Some(&running.own) }
         });
-        let mut tracking: Vec<_> = tracking.values().collect();
-        tracking.sort_by_key(|client| client.id);
-        tracking.iter().for_each(|client| {
+        in_order(&tracking).iter().for_each(|client| {
             origin.send(Invalid::everything(client.protocol()), clients, client);
         });
     }
+
+    /// Called after keys have become somebody else's, all that are such: nobody hears here any more of what becomes of them. Whom changes are
+    /// broadcast to may have read any of them.
+    pub fn forget_all(&self, clients: &Clients, is_such: impl Fn(&[u8]) -> bool) {
+        let tracking = self.clients.read();
+        if tracking.is_empty() {
+            return;
+        }
+        let mut gone: HashMap<u64, Vec<Arc<[u8]>>> = HashMap::new();
+        self.table.take_all(is_such, |key, ids| {
+            ids.into_iter().for_each(|id| gone.entry(id).or_default().push(key.clone()));
+        });
+        for client in in_order(&tracking) {
+            let keys = gone.remove(&client.id).unwrap_or_default();
+            let is_broadcast = client.traits().contains(Traits::BROADCAST);
+            match is_broadcast || keys.len() > KEYS_TOLD_MAX {
+                true => Invalid::everything(client.protocol()).send(clients, client),
+                false if keys.is_empty() => {}
+                false => {
+                    let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+                    Invalid::keys(&keys).send(clients, client);
+                }
+            }
+        }
+    }
 }
+
+/// The clients in the order in which they came.
+fn in_order(tracking: &HashMap<u64, Arc<Client>>) -> Vec<&Arc<Client>> {
+    let mut all: Vec<_> = tracking.values().collect();
+    all.sort_by_key(|client| client.id);
+    all
+}
+
+/// Who is to forget more keys at once is told to forget everything.
+const KEYS_TOLD_MAX: usize = 1000;
 
 /// Who did what others are told of.
 #[derive(Clone, Copy)]

@@ -126,6 +126,19 @@ impl Table {
         taken
     }
 
+    /// Takes all keys out that are such.
+    pub fn take_all(&self, is_such: impl Fn(&[u8]) -> bool, mut visit: impl FnMut(Arc<[u8]>, Vec<u64>)) {
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            for place in (0..shard.entries.len()).rev() {
+                if is_such(&shard.entries[place].key) {
+                    let Entry { key, ids } = self.take_at(&mut shard, place);
+                    visit(key, ids);
+                }
+            }
+        }
+    }
+
     /// Takes all keys out.
     pub fn clear(&self) {
         for shard in &self.shards {

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::UnixMs;
 use topology::{Endpoint, Route, ServerId, Telling, Topology};
-use wire::{Reply, Request, key_slot};
+use wire::{Reply, Request, SLOTS, key_slot};
 
 /// How long requests wait for who is master of the own shard to be seen: a switch or a failover is on its way.
 const LIMBO_MAX: Duration = Duration::from_secs(2);
@@ -281,13 +281,22 @@ const NOBODY: ServerId = ServerId::from_bytes([0; 20]);
 
 /// Takes a topology, and has sessions that wait look again at once. False: it is not later than the one that there is.
 pub fn publish(server: &Server, topology: Topology) -> bool {
-    let Some(part) = server.clustered.get().filter(|part| part.publish(topology)) else { return false };
+    let Some(part) = server.clustered.get() else { return false };
+    let before = part.view();
+    if !part.publish(topology) {
+        return false;
+    }
     let view = part.view();
     if let Some(own) = view.shard() {
         // Where no slot has ever been anybody's, what lies in one comes of a backup that is restored.
         let is_new = view.topology.slots.count() == 0 && view.topology.last_move == 0;
         let is_hidden = |slot: Slot| view.topology.slots.owner(slot.0).map_or(is_new, |owner| owner != own);
         server.engine.keyspace.hide(is_hidden);
+    }
+    // Who caches keys of slots that are another shard's is told before the first of them is cleared, which may take long.
+    let is_gone = |slot: u16| before.routes.has(slot) && !view.routes.has(slot);
+    if (0..SLOTS as u16).any(is_gone) {
+        server.tracking.forget_all(&server.net.clients, |key| !view.routes.has(key_slot(key)));
     }
     server.arrivals.lock().follow(&view.topology);
     server.bells.ring_all();

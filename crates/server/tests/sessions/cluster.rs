@@ -449,6 +449,25 @@ fn channels_of_a_shard_are_left_with_their_slot() {
 }
 
 #[test]
+fn who_caches_keys_of_slots_that_go_is_told_at_once() {
+    let node = Node::master("");
+    let (mut reader, mut broadcast) = (node.connect(), node.connect());
+    let invalidation = |keys: Value| Some(Value::Push(vec![Value::Bulk(b"invalidate".to_vec()), keys]));
+    reader.send(&["HELLO 3", "CLIENT TRACKING ON", "GET b", "GET bar"]);
+    (0..4).for_each(|_| drop(reader.reply()));
+    broadcast.send(&["HELLO 3", "CLIENT TRACKING ON BCAST"]);
+    (0..2).for_each(|_| drop(broadcast.reply()));
+    let mut slots = topology().slots;
+    slots.set(3300, Some(ShardId(1)));
+    node.give(slots);
+    assert_eq!(reader.reply(), invalidation(Value::Array(vec![Value::Bulk(b"b".to_vec())])));
+    assert_eq!(broadcast.reply(), invalidation(Value::Null));
+    assert_eq!(reader.ask("ECHO x"), "x", "the other key is still here");
+    node.give(all_of(1));
+    assert_eq!(reader.reply(), invalidation(Value::Array(vec![Value::Bulk(b"bar".to_vec())])));
+}
+
+#[test]
 fn a_cluster_with_a_hole_is_down_as_far_as_it_is_to_be() {
     let node = Node::master("");
     let mut slots = topology().slots;
