@@ -227,7 +227,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     let mut parts = Parts(Vec::new());
     begin(&mut parts, &given, &layout)?;
     if let Some(backup) = &given.restore {
-        restore(backup, &given, &layout)?;
+        restore(backup, &given, &layout, &is_enough)?;
     }
     let served = await_service(&mut parts, &layout, &is_enough)?;
     if let Some(table) = served {
@@ -290,15 +290,30 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
 }
 
 /// Brings a backup to a cluster that awaits one, as soon as it can be asked.
-fn restore(backup: &Path, given: &Given, layout: &Layout) -> Result<(), String> {
+/// Brings back what a backup holds, unless it is to end before: then nothing is restored, and it can be said again.
+fn restore(backup: &Path, given: &Given, layout: &Layout, is_enough: &AtomicBool) -> Result<(), String> {
     let servers = Entry { password: given.password().map(str::to_owned), ..Entry::default() };
     let places = vec![("127.0.0.1".to_owned(), layout.config_port)];
     let reach = Reach { places, config: Entry::default(), servers };
     let begun = Instant::now();
-    while reach.topology().is_err() && begun.elapsed() < BEGINNING {
+    let backup = backup.to_owned();
+    let work = move || {
+        while reach.topology().is_err() && begun.elapsed() < BEGINNING {
+            std::thread::sleep(LOOKING);
+        }
+        backup::restore(&reach, &backup)
+    };
+    // It waits for servers for as long as they take, and ends with the process.
+    let work = std::thread::Builder::new().name("restore".to_owned()).spawn(work);
+    let work = work.map_err(|error| format!("cannot begin a thread: {error}"))?;
+    while !work.is_finished() {
+        if is_enough.load(Ordering::SeqCst) {
+            say("Nothing is restored: the same command begins it again.");
+            return Ok(());
+        }
         std::thread::sleep(LOOKING);
     }
-    backup::restore(&reach, backup)
+    work.join().unwrap_or_else(|_| Err("the restore broke off".to_owned()))
 }
 
 /// Whether each server of each shard holds everything that was acknowledged.
