@@ -12,14 +12,16 @@ use crate::imports::{complaint, run};
 use crate::operators::text;
 use crate::tarn_path;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use sys::Prng;
+use sys::file::Fs;
 use testkit::ask::{call, ok};
-use testkit::{Budget, Client};
+use testkit::{Budget, Client, free_port};
 use topology::ShardId;
 use wire::Value;
 
@@ -352,6 +354,37 @@ fn a_restore_can_be_begun_again_wherever_it_ended() {
     }
 }
 
+/// A restore that stands still, as its file is one that nobody writes to.
+#[test]
+fn a_cluster_that_is_restored_ends_when_it_is_to() {
+    let backups = Backups::new();
+    let (dir, new) = (backups.dir("a"), backups.dir("new"));
+    let cluster = Cluster::begin(1, 1, &["--edition", "memory"]);
+    take(&cluster, &dir);
+    let file = dir.join("shard-0.aof");
+    fs::remove_file(&file).expect("it is there");
+    assert!(Command::new("mkfifo").arg(&file).status().expect("mkfifo can be run").success());
+    let ports = [free_port().expect("there is one"), free_port().expect("there is one")];
+    let [port, config] = ports.map(|port| port.to_string());
+    let words =
+        ["cluster", "up", "--dir", text(&new), "--shards", "1", "--copies", "1", "--edition", "memory"];
+    let words = [&words[..], &["--port", &port, "--config-port", &config, "--restore", text(&dir)]].concat();
+    let mut up = Command::new(tarn_path())
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let config = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[1]));
+    wait_until("its config server answers", || {
+        Client::connect(config).is_ok_and(|mut client| client.call(&["PING"]).is_ok())
+    });
+    let id = up.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill can be run").success());
+    wait_until("it ends", || up.try_wait().expect("it is ours").is_some());
+}
+
 #[test]
 fn what_is_no_backup_and_where_none_goes_is_refused_in_a_sentence() {
     let backups = Backups::new();
@@ -372,6 +405,13 @@ fn what_is_no_backup_and_where_none_goes_is_refused_in_a_sentence() {
     fs::create_dir(&full).expect("there is room");
     fs::write(full.join("else"), "else").expect("there is room");
     says(&["backup", text(&full), "--config", &place], "which is no part of a backup");
+    let taken = backups.dir("taken");
+    fs::create_dir(&taken).expect("there is room");
+    let held = Fs::Real.lock(&taken.join("lock")).expect("it can be locked");
+    says(&["backup", text(&taken), "--config", &place], "another `tarn cluster backup` has");
+    drop(held);
+    take(&cluster, &taken);
+    assert!(!taken.join("lock").exists(), "who has ended it keeps it from nobody");
     let (manifest, file) = (dir.join("manifest.json"), dir.join("shard-0.aof"));
     let (whole, bytes) =
         (fs::read_to_string(&manifest).expect("it is there"), fs::read(&file).expect("it is there"));

@@ -26,8 +26,10 @@ const CONNECTING: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(60);
 /// How often the master hears of this end.
 const WORD: Duration = Duration::from_millis(500);
-/// How often a copy is begun.
+/// How often a copy is begun of which something comes.
 const ATTEMPTS: u32 = 20;
+/// How long nothing may come: a shard may be without a master, and have another some time later.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two attempts.
 const REST: Duration = Duration::from_millis(500);
 /// What is read at a time.
@@ -94,8 +96,8 @@ impl Trouble {
 /// Makes the copy of a shard.
 pub fn run(reach: &Reach, copy: &Mutex<Copy>, path: &Path, is_over: &AtomicBool) {
     let shard = copy.lock().shard;
-    let mut last = String::new();
-    for _ in 0..ATTEMPTS {
+    let (mut broken_off, mut without_since, mut told) = (0, Instant::now(), String::new());
+    loop {
         if is_over.load(Ordering::Relaxed) {
             return;
         }
@@ -110,16 +112,24 @@ pub fn run(reach: &Reach, copy: &Mutex<Copy>, path: &Path, is_over: &AtomicBool)
             Ok(()) => return,
             Err(Trouble::Final(why)) => return copy.lock().phase = Phase::Failed(why),
             Err(Trouble::Again(why)) => {
-                last = format!("shard {shard}: {why}");
+                let why = format!("shard {shard}: {why}");
                 let mut copy = copy.lock();
+                if copy.bytes > 0 {
+                    (broken_off, without_since) = (broken_off + 1, Instant::now());
+                }
+                if broken_off >= ATTEMPTS || without_since.elapsed() >= PATIENCE {
+                    return copy.phase = Phase::Failed(why);
+                }
                 (copy.phase, copy.bytes, copy.cut) = (Phase::Copying, 0, None);
                 copy.attempt += 1;
-                copy.trouble = Some(format!("{last}; its copy is begun anew"));
+                if why != told {
+                    copy.trouble = Some(format!("{why}; its copy is begun anew"));
+                    told = why;
+                }
             }
         }
         thread::sleep(REST);
     }
-    copy.lock().phase = Phase::Failed(last);
 }
 
 struct Attempt<'a> {

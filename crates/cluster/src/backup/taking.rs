@@ -8,11 +8,12 @@ use super::reading::{self, Looking};
 use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use sys::file::Fs;
+use sys::file::{Fs, Lock};
 use topology::{ShardId, SlotRange};
 
 /// How often it looks how far the copies are.
@@ -38,7 +39,7 @@ pub fn take(reach: &Reach, dir: &Path) -> Result<(), String> {
     if shards.is_empty() {
         return Err("no shard of this cluster has slots: there is nothing to be copied".to_owned());
     }
-    make_room(dir)?;
+    let lock = make_room(dir)?;
     let copies: Vec<Mutex<Copy>> = shards.iter().map(|shard| Mutex::new(Copy::new(*shard))).collect();
     let is_over = AtomicBool::new(false);
     let cut = thread::scope(|scope| {
@@ -57,6 +58,9 @@ pub fn take(reach: &Reach, dir: &Path) -> Result<(), String> {
     })?;
     let manifest = describe(dir, &cut, &copies, &mut screen)?;
     manifest.write(dir)?;
+    // Nobody begins here any more.
+    let _ = Fs::Real.remove(&dir.join(LOCK));
+    drop(lock);
     screen.say(&told(&manifest, dir));
     Ok(())
 }
@@ -69,14 +73,33 @@ fn path(dir: &Path, shard: ShardId) -> PathBuf {
     dir.join(file_name(shard))
 }
 
-/// A directory that is empty, or has what an attempt has left that was ended.
-fn make_room(dir: &Path) -> Result<(), String> {
+/// Locked for as long as a backup is taken into its directory.
+const LOCK: &str = "lock";
+
+/// A directory that is empty, or has what an attempt has left that was ended, for nobody else until what is given is dropped.
+fn make_room(dir: &Path) -> Result<Lock, String> {
     let shown = dir.display();
     let is_new = Fs::Real.kind(dir).is_ok_and(|kind| kind.is_none());
     let made = Fs::Real.create_dir_all(dir);
     // As secret as the data: one that was there is its owner's affair.
     let closed = made.and_then(|()| if is_new { Fs::Real.set_permissions(dir, 0o700) } else { Ok(()) });
     closed.map_err(|error| format!("{shown} cannot be made: {error}"))?;
+    look_through(dir)?;
+    let lock =
+        Fs::Real.lock(&dir.join(LOCK)).map_err(|error| format!("{shown} cannot be locked: {error}"))?;
+    let lock =
+        lock.ok_or_else(|| format!("another `tarn cluster backup` has {shown}: take another directory"))?;
+    // Whoever had it may have ended in between.
+    look_through(dir)?.iter().filter(|name| *name != LOCK).try_for_each(|name| {
+        let removed = Fs::Real.remove(&dir.join(name));
+        removed.map_err(|error| format!("{shown}/{} cannot be removed: {error}", name.display()))
+    })?;
+    Ok(lock)
+}
+
+/// What is in the directory, all of which an attempt has left that was ended.
+fn look_through(dir: &Path) -> Result<Vec<OsString>, String> {
+    let shown = dir.display();
     let names = Fs::Real.list(dir).map_err(|error| format!("{shown} cannot be read: {error}"))?;
     for name in &names {
         let name = name.to_string_lossy();
@@ -86,16 +109,13 @@ fn make_room(dir: &Path) -> Result<(), String> {
         let is_ours = [(NAME, ".tmp"), ("shard-", ".aof")]
             .iter()
             .any(|(begin, end)| name.starts_with(begin) && name.ends_with(end));
-        if !is_ours {
+        if !is_ours && name != LOCK {
             return Err(format!(
                 "{shown} holds {name}, which is no part of a backup: take another directory"
             ));
         }
     }
-    names.iter().try_for_each(|name| {
-        let removed = Fs::Real.remove(&dir.join(name));
-        removed.map_err(|error| format!("{shown}/{} cannot be removed: {error}", name.display()))
-    })
+    Ok(names)
 }
 
 /// Waits for the copies, finds a moment when all of them have come so far, and has them end there.
