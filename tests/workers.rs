@@ -3,7 +3,7 @@
 use crate::tarn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use testkit::ask::{call_line, call_well};
+use testkit::ask::{call_line, call_well, wait_until};
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -127,12 +127,12 @@ fn a_server_that_nobody_asks_much_is_served_by_one_worker_and_by_more_if_told_so
     let server = start();
     let mut client = server.connect().unwrap();
     // They are all active until it is looked at the load.
-    while crate::info(&mut client, "worker_threads_active") > 1 {}
+    wait_until("one is enough", || crate::info(&mut client, "worker_threads_active") == 1);
     for least in ["2", "1000"] {
         call_well(&mut client, &["CONFIG", "SET", "threads-min", least]);
         let wanted = least.parse::<u64>().unwrap().min(WORKERS as u64);
-        while crate::info(&mut client, "worker_threads_active") != wanted {}
+        wait_until("as many are active", || crate::info(&mut client, "worker_threads_active") == wanted);
     }
     call_well(&mut client, &["CONFIG", "SET", "threads-min", "1"]);
-    while crate::info(&mut client, "worker_threads_active") > 1 {}
+    wait_until("one is enough again", || crate::info(&mut client, "worker_threads_active") == 1);
 }

@@ -115,7 +115,9 @@ impl Part<'_> {
 
 impl Write for Part<'_> {
     fn write_str(&mut self, part: &str) -> std::fmt::Result {
-        match part.chars().all(self.holds) {
+        // What is plain, as nearly all is, may be in any value.
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b" .,=_-%".contains(byte);
+        match part.as_bytes().iter().all(is_plain) || part.chars().all(self.holds) {
             true => self.text.push_str(part),
             false => {
                 self.text.extend(part.chars().map(|one| if (self.holds)(one) { one } else { STAND_IN }));
