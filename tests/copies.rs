@@ -119,6 +119,39 @@ fn an_empty_server_loads_what_comes_without_a_file() {
     }
 }
 
+/// On a server that takes writes beside its master, who waits for a key is served when a copy brings it, loaded from a file or as it comes.
+#[test]
+fn who_waits_for_a_key_is_served_by_a_copy_that_brings_it() {
+    for (edition, is_empty) in [("memory", true), ("memory", false), ("durable", true), ("durable", false)] {
+        let [former, master] =
+            [(); 2].map(|()| Server::start(tarn(), &["--edition", "memory"]).expect("it starts"));
+        let mut first = master.connect().unwrap();
+        call(&mut first, &["RPUSH", "list", "a", "b"]);
+        call(&mut first, &["ZADD", "set", "1", "a"]);
+        if !is_empty {
+            call(&mut former.connect().unwrap(), &["SET", "former", "1"]);
+        }
+        let relay = Relay::to(former.address()).unwrap();
+        let replica = Server::start(tarn(), &["--edition", edition, "--replica-read-only", "no"]).unwrap();
+        let mut client = replica.connect().unwrap();
+        call(&mut client, &["REPLICAOF", "127.0.0.1", &relay.address().port().to_string()]);
+        wait_until("it follows", || field(&mut client, "master_link_status") == "up");
+        let requests = [&["BLPOP", "list", "0"][..], &["BZPOPMIN", "set", "0"], &["BLPOP", "none", "0"]];
+        let mut waiting: Vec<Client> = requests.map(|_| replica.connect().unwrap()).into();
+        waiting.iter_mut().zip(requests).for_each(|(one, request)| one.send_request(request).unwrap());
+        wait_until("they wait", || info(&mut client, "blocked_clients") == 3);
+        // Behind the same address there is another history.
+        relay.cut();
+        relay.aim(master.address());
+        relay.mend();
+        let bulks = |words: &[&str]| Value::Array(words.iter().map(|word| Value::Bulk((*word).into())).collect());
+        assert_eq!(waiting[0].read_value().unwrap(), bulks(&["list", "a"]), "{edition}, {is_empty}");
+        assert_eq!(waiting[1].read_value().unwrap(), bulks(&["set", "a", "1"]), "{edition}, {is_empty}");
+        assert_eq!(info(&mut client, "blocked_clients"), 1);
+        assert_eq!(call(&mut client, &["LRANGE", "list", "0", "-1"]), bulks(&["b"]));
+    }
+}
+
 /// Clients write beside the master while its copy is loaded, keys of its names whose time is up meanwhile: nothing of that touches its data, now or after
 /// a start.
 #[test]

@@ -185,12 +185,24 @@ fn who_waits_on_a_server_that_begins_to_follow_is_sent_away() {
     wait_until("it is here", || call(&mut client, &["LLEN", "k"]) == Value::Int(1));
 }
 
+/// A link to a master that is followed is listed as a client, with the fields that Redis tells of its own, and ended as one.
 #[test]
-fn a_link_to_a_master_is_ended_as_a_client_is() {
+fn a_link_to_a_master_is_listed_and_ended_as_a_client_is() {
     let (master, replica) = (Server::start(Program::Redis, &[]).unwrap(), tarn_of("memory"));
+    let mut client = replica.connect().unwrap();
+    assert_eq!(ask(&mut client, &["CLIENT", "LIST", "TYPE", "master"]), "");
     follow(&replica, &master);
-    let (mut here, mut client) = (master.connect().unwrap(), replica.connect().unwrap());
+    let mut here = master.connect().unwrap();
     let address = format!("127.0.0.1:{}", master.address().port());
+    let listed = ask(&mut client, &["CLIENT", "LIST", "TYPE", "master"]);
+    let id = listed.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).expect(&listed).to_owned();
+    for part in [format!(" addr={address} laddr=127.0.0.1:"), " flags=M db=0 ".to_owned()] {
+        assert!(listed.contains(&part), "{listed}");
+    }
+    assert!(listed.contains(" user=(superuser) ") && listed.lines().count() == 1, "{listed}");
+    assert_eq!(ask(&mut client, &["CLIENT", "LIST", "ID", &id]), listed);
+    assert_eq!(ask(&mut client, &["CLIENT", "LIST"]).matches(" flags=M ").count(), 1);
+    assert_eq!(ask(&mut client, &["CLIENT", "LIST", "TYPE", "normal"]).lines().count(), 1);
     let requests = [
         &["CLIENT", "KILL", "TYPE", "master"][..],
         &["CLIENT", "KILL", &address],
@@ -203,6 +215,12 @@ fn a_link_to_a_master_is_ended_as_a_client_is() {
         wait_until("the link is up", || says(&mut client, "master_link_status:up"));
     }
     assert_eq!(call(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]), Value::Int(0));
+    let listed = ask(&mut client, &["CLIENT", "LIST", "TYPE", "master"]);
+    let now = listed.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).expect(&listed);
+    assert_ne!(now, id);
+    assert_eq!(call(&mut client, &["CLIENT", "KILL", "ID", &id]), Value::Int(0));
+    assert_eq!(call(&mut client, &["CLIENT", "KILL", "ID", now]), Value::Int(1));
+    wait_until("it is back", || info(&mut here, "sync_partial_ok") == 4);
     assert_eq!(info(&mut here, "sync_full"), 1);
 }
 

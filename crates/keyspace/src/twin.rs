@@ -66,8 +66,13 @@ impl Exclusive<'_> {
             *keys = taken;
             self.batch.note(id, &keys, change);
         }
-        self.batch.note_ready_of(db, |key| self.type_of(key));
+        self.note_ready(db);
         cleared
+    }
+
+    /// Has those served who wait for keys of a database that are there: all of it was put there without their being told.
+    pub fn note_ready(&mut self, db: DbIndex) {
+        self.batch.note_ready_of(db, |key| self.type_of(key));
     }
 }
 

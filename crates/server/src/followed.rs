@@ -3,11 +3,12 @@
 
 use ::log::ReplicationId;
 use engine::full_copy::OneMoment;
+use net::client::{Client, Traits};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use replication::feed::Ranges;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -174,13 +175,48 @@ pub struct State {
     pub is_carried_out: bool,
     /// Tries again to start a thread for the newest order, where that could not be done.
     pub retry: Option<Retry>,
-    /// Ends the connection.
-    pub ender: Option<TcpStream>,
+    /// The connection.
+    pub connection: Option<Connection>,
     /// The stream that was followed by this order, or before a start. A master that offers a copy of another one has lost what it had:
     /// where others count on what is here (`min-sync-replicas`), that is not given up for it without a new order.
     pub history: Option<ReplicationId>,
     /// What is wanted of its stream, where it is not the link's to find out.
     pub wanted: Option<Wanted>,
+}
+
+/// The connection to the master, for others than the thread that speaks on it.
+#[derive(Debug)]
+pub struct Connection {
+    /// Ends it.
+    ender: TcpStream,
+    /// Its number among those of clients.
+    id: u64,
+    /// Since when it is there.
+    since: UnixMs,
+}
+
+impl Connection {
+    /// A connection that has just been made.
+    pub fn new(ender: TcpStream, id: u64, since: UnixMs) -> Connection {
+        Connection { ender, id, since }
+    }
+
+    /// Ends it in both directions. Whether it was there until now.
+    pub fn end(&self) -> bool {
+        self.ender.shutdown(Shutdown::Both).is_ok()
+    }
+
+    /// The master as one of the clients, as Redis has it: named by number, addresses and type, and `(superuser)` for its user.
+    fn client(&self, heard_at: UnixMs, db: u32) -> Client {
+        let text = |address: io::Result<SocketAddr>| address.map_or(String::new(), |one| one.to_string());
+        let (its, own) = (text(self.ender.peer_addr()), text(self.ender.local_addr()));
+        let client = Client::new(self.id, its, own, self.ender.as_raw_fd(), (0, 0), self.since);
+        client.set_trait(Traits::MASTER, true);
+        client.set_user(b"(superuser)");
+        client.db.store(db, Ordering::Relaxed);
+        client.active_at_ms.store(heard_at.0, Ordering::Relaxed);
+        client
+    }
 }
 
 impl Master {
@@ -308,29 +344,34 @@ impl Following {
     }
 
     /// Keeps what ends the connection when another order comes.
-    pub fn keep_ender(&self, order: u64, ender: TcpStream) {
+    pub fn keep_connection(&self, order: u64, connection: Connection) {
         let mut state = self.state.lock();
         match state.order == order {
-            true => state.ender = Some(ender),
-            false => drop(ender.shutdown(Shutdown::Both)),
+            true => state.connection = Some(connection),
+            false => _ = connection.end(),
         }
     }
 
-    /// Ends the connection if its two addresses, the master's and the own, are wanted; the next try follows as after any other end. False:
-    /// there is none, or it is not.
-    pub fn end_link_if(&self, is_wanted: impl FnOnce(&str, &str) -> bool) -> bool {
+    /// The master whose stream is followed, as a client that is in this database; None: no stream is.
+    pub fn master_client(&self, db: u32) -> Option<Client> {
         let state = self.state.lock();
-        let Some(socket) = &state.ender else { return false };
-        let text = |address: io::Result<SocketAddr>| address.map_or(String::new(), |one| one.to_string());
-        is_wanted(&text(socket.peer_addr()), &text(socket.local_addr()))
-            && socket.shutdown(Shutdown::Both).is_ok()
+        let status = state.status.as_ref().filter(|status| status.phase == Phase::Connected)?;
+        Some(state.connection.as_ref()?.client(status.heard_at, db))
+    }
+
+    /// Ends the connection if that is wanted of the master as a client; the next try follows as after any other end. False: there is
+    /// none, or it is not.
+    pub fn end_link_if(&self, is_wanted: impl FnOnce(&Client) -> bool) -> bool {
+        let state = self.state.lock();
+        let Some(connection) = &state.connection else { return false };
+        is_wanted(&connection.client(connection.since, 0)) && connection.end()
     }
 
     /// The connection is over.
-    pub fn forget_ender(&self, order: u64) {
+    pub fn forget_connection(&self, order: u64) {
         let mut state = self.state.lock();
         if state.order == order {
-            state.ender = None;
+            state.connection = None;
         }
     }
 

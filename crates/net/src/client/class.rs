@@ -2,8 +2,8 @@
 
 use config::ClientClass;
 
-/// The class that CLIENT LIST TYPE and CLIENT KILL TYPE name. `master` is a class that
-/// no client belongs to: `Some(None)`.
+/// The class that CLIENT LIST TYPE and CLIENT KILL TYPE name. That of the
+/// `master` has no limits of its own: `Some(None)`.
 pub fn class_from_name(name: &[u8]) -> Option<Option<ClientClass>> {
     Some(match name.to_ascii_lowercase().as_slice() {
         b"normal" => Some(ClientClass::Normal),

@@ -73,9 +73,10 @@ fn printable(label: &[u8]) -> std::borrow::Cow<'_, str> {
 
 /// Redis' letters in Redis' order; `N` if there is none.
 fn flag_letters(traits: Traits) -> String {
-    const LETTERS: [(Traits, char); 15] = [
+    const LETTERS: [(Traits, char); 16] = [
         (Traits::MONITOR, 'O'),
         (Traits::REPLICA, 'S'),
+        (Traits::MASTER, 'M'),
         (Traits::SUBSCRIBED, 'P'),
         (Traits::MULTI, 'x'),
         (Traits::BLOCKED, 'b'),

@@ -115,6 +115,8 @@ bitflags::bitflags! {
         const TLS = 1 << 24;
         /// Has yet to agree on keys.
         const HANDSHAKE = 1 << 25;
+        /// Is the master that is followed.
+        const MASTER = 1 << 26;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream};
 use engine::replacement::{self, Alone, Beside, Checked, Failure, Loaded};
 use engine::scripts::Libraries;
-use keyspace::Holding;
+use keyspace::{DbIndex, Holding};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -180,10 +180,14 @@ fn note_in_place(server: &Server, before: ReplicationId, (stream, until): (Strea
     taken::note_here(server, (stream.offset, until));
 }
 
-/// Who waits for a key that came with the copy is served.
+/// Who waits for a key that came with the copy is served, on a server that takes writes beside its master. What is loaded tells nobody by itself.
 fn serve_waiting(server: &Server) {
+    let keyspace = &server.engine.keyspace;
+    replacement::alone_behind_scripts(&server.engine, |all| {
+        (0..keyspace.databases()).for_each(|db| all.note_ready(DbIndex(db)));
+    });
     let (guest, now) = (server.engine.following_guest(), server.engine.clock.now());
-    let mut batch = server.engine.keyspace.enter(guest);
+    let mut batch = keyspace.enter(guest);
     if batch.has_ready() {
         blocking::serve(server, &mut batch, guest, now);
     }

@@ -8,7 +8,7 @@ use super::copy::{self, Arriving, Coming, Spool};
 use super::pauses::{Ending, Pauses};
 use super::rest::{Rest, done};
 use super::{Wanted, agreeing, handing_over, rewinding};
-use crate::followed::{Phase, Status};
+use crate::followed::{Connection, Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream};
 use config::DisklessLoad;
@@ -58,7 +58,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
             }
             status.phase = Phase::Connect;
         });
-        server.following.forget_ender(order);
+        server.following.forget_connection(order);
         let Err(ending) = ended;
         let error = ending.error();
         asks_for_all = match error.kind() {
@@ -97,7 +97,7 @@ fn attempt(
         match link.shake_hands(asks_for_all, may_go_back)? {
             Agreed::Parted(place) => {
                 drop(link);
-                server.following.forget_ender(order);
+                server.following.forget_connection(order);
                 may_go_back = false;
                 rewinding::go_back(server, place, &mut || look(server, order))?;
             }
@@ -194,7 +194,9 @@ impl<'s> Link<'s> {
                 io::Error::new(error.kind(), format!("Error condition on socket for SYNC: {error}"))
             })?;
         outgoing.set_patience(PATIENCE)?;
-        server.following.keep_ender(order, outgoing.ender()?);
+        let id = server.net.clients.next_id();
+        let connection = Connection::new(outgoing.ender()?, id, server.engine.clock.now());
+        server.following.keep_connection(order, connection);
         let now = Instant::now();
         log!(Notice, "MASTER <-> REPLICA sync started");
         Ok(Link {

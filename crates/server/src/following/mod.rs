@@ -27,7 +27,6 @@ use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability, replacement};
 use keyspace::KeepsAll;
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
@@ -94,7 +93,7 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
 
 /// The order before has another one behind it.
 fn end_former(server: &Server, state: &mut State) {
-    state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+    state.connection.take().into_iter().for_each(|connection| _ = connection.end());
     server.following.changed.notify_all();
 }
 

@@ -15,7 +15,7 @@ struct Filter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
-    /// `Some(None)` is a class that nobody belongs to.
+    /// `Some(None)` is the master's.
     class: Option<Option<ClientClass>>,
     user: Option<&'a [u8]>,
     spares_self: bool,
@@ -32,7 +32,7 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     let mut killed = 0;
     for client in context.server.net.clients.all() {
         let is_self = client.id == context.session.client.id;
-        if !filter.fits(&client) || is_self && filter.spares_self {
+        if !filter.fits(&client, Some(client.class())) || is_self && filter.spares_self {
             continue;
         }
         killed += 1;
@@ -47,8 +47,7 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             }
         }
     }
-    let is_master = |its: &str, own: &str| filter.fits_master(its.as_bytes(), own.as_bytes());
-    killed += i64::from(context.server.following.end_link_if(is_master));
+    killed += i64::from(context.server.following.end_link_if(|master| filter.fits_master(master)));
     match is_old_form {
         true if killed == 0 => return Err(Error::text("ERR No such client")),
         true => reply.ok(),
@@ -78,25 +77,21 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    fn fits(&self, client: &Client) -> bool {
+    fn fits(&self, client: &Client, class: Option<ClientClass>) -> bool {
         self.id.is_none_or(|id| id == client.id)
             && self.address.is_none_or(|address| address == client.address.as_bytes())
             && self.local_address.is_none_or(|address| address == client.local_address.as_bytes())
             && self.user.is_none_or(|user| client.is_user(user))
-            && self.class.is_none_or(|class| class == Some(client.class()))
+            && self.class.is_none_or(|wanted| wanted == class)
     }
 
-    /// Whether it means the link to the master, which is no client, but has addresses and a type as one.
-    fn fits_master(&self, address: &[u8], local_address: &[u8]) -> bool {
-        let is_named = self.address == Some(address)
-            || self.local_address == Some(local_address)
-            || self.class.is_some_and(|class| class.is_none());
-        is_named
-            && self.id.is_none()
-            && self.user.is_none()
-            && self.address.is_none_or(|one| one == address)
-            && self.local_address.is_none_or(|one| one == local_address)
-            && self.class.is_none_or(|class| class.is_none())
+    /// Whether it means the master, which is no user's, nor killed because nothing speaks against it.
+    fn fits_master(&self, master: &Client) -> bool {
+        let is_named = self.id.is_some()
+            || self.address.is_some()
+            || self.local_address.is_some()
+            || self.class.is_some();
+        is_named && self.user.is_none() && self.fits(master, None)
     }
 }
 

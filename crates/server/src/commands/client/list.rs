@@ -2,7 +2,10 @@
 
 use crate::dispatch::Context;
 use command::{Error, Result};
-use net::client::class_from_name;
+use config::ClientClass;
+use net::client::{Client, Traits, class_from_name};
+use std::collections::HashMap;
+use std::sync::Arc;
 use wire::Reply;
 
 /// CLIENT INFO
@@ -16,22 +19,22 @@ pub fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// CLIENT LIST [TYPE type | ID client-id [client-id ...]]
 pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     note_own_command(context);
-    let (clients, request) = (&context.server.net.clients, context.request);
+    let request = context.request;
+    let all = everybody(context);
     let option = request.get(2).unwrap_or_default();
     let listed = if request.len() == 4 && option.eq_ignore_ascii_case(b"type") {
         let class = class_from_name(request.arg(3)).ok_or_else(|| unknown_type(request.arg(3)))?;
-        let mut all = clients.all();
-        all.retain(|client| Some(client.class()) == class);
-        all
+        all.into_iter().filter(|client| class_of(client) == class).collect()
     } else if request.len() > 3 && option.eq_ignore_ascii_case(b"id") {
         let ids: Result<Vec<i64>> = request
             .iter()
             .skip(3)
             .map(|word| value::number::parse_i64(word).ok_or(Error::text("ERR Invalid client ID")))
             .collect();
-        ids?.into_iter().filter_map(|id| clients.get(u64::try_from(id).ok()?)).collect()
+        let by_id: HashMap<u64, Arc<Client>> = all.into_iter().map(|client| (client.id, client)).collect();
+        ids?.into_iter().filter_map(|id| by_id.get(&u64::try_from(id).ok()?).cloned()).collect()
     } else if request.len() == 2 {
-        clients.all()
+        all
     } else {
         return Err(Error::Syntax);
     };
@@ -50,6 +53,22 @@ pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     }
     reply.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// All clients and the master, if one is followed, in the order in which they came.
+fn everybody(context: &Context<'_, '_>) -> Vec<Arc<Client>> {
+    let server = context.server;
+    let mut all = server.net.clients.all();
+    if let Some(master) = server.following.master_client(server.stream().selected.unwrap_or(0)) {
+        all.push(Arc::new(master));
+        all.sort_by_key(|client| client.id);
+    }
+    all
+}
+
+/// As [`class_from_name`] has it.
+fn class_of(client: &Client) -> Option<ClientClass> {
+    (!client.traits().contains(Traits::MASTER)).then(|| client.class())
 }
 
 /// The error for a class of clients that does not exist.
