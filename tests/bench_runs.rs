@@ -8,14 +8,14 @@ use std::time::Duration;
 use testkit::{Program, Server};
 
 /// The program under test with the words behind `bench`.
-fn bench(words: &str) -> Command {
+pub fn bench(words: &str) -> Command {
     let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
     let mut command = Command::new(path);
     command.arg("bench").args(words.split_whitespace()).stdin(Stdio::null());
     command
 }
 
-fn ran(words: &str) -> Output {
+pub fn ran(words: &str) -> Output {
     bench(words).output().unwrap()
 }
 

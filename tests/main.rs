@@ -6,6 +6,7 @@ mod acl;
 mod answered;
 mod backups;
 mod begins;
+mod bench_cluster;
 mod bench_runs;
 mod bombs;
 mod capacity;

@@ -56,6 +56,15 @@ impl Client {
         self.exchange(arguments).map_err(|error| Failure(format!("{}: {error}", self.name)))
     }
 
+    /// Makes requests that are encoded already, and waits for so many replies.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn requests(&mut self, bytes: &[u8], count: usize) -> Result<Vec<Value>, Failure> {
+        let all = self.write(bytes).and_then(|()| (0..count).map(|_| self.reply()).collect());
+        all.map_err(|error| Failure(format!("{}: {error}", self.name)))
+    }
+
     /// The reply to INFO; empty if there is none.
     pub fn info(&mut self) -> String {
         match self.request(&[b"INFO"]) {
@@ -117,6 +126,11 @@ impl Client {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, arguments);
         self.write(&bytes)?;
+        self.reply()
+    }
+
+    /// Waits for a reply.
+    fn reply(&mut self) -> io::Result<Value> {
         let mut piece = [0; 16 * 1024];
         let (deadline, mut bytes) = (Instant::now() + PATIENCE, 0);
         let too_late = || io::Error::other(format!("no reply within {} s", PATIENCE.as_secs()));

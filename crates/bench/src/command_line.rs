@@ -18,6 +18,9 @@ pub fn command_line(plan: &Plan) -> String {
         }
     }
     words.extend(["-h".into(), plan.target.host.clone(), "-p".into(), plan.target.port.to_string()]);
+    if plan.direct.is_some() {
+        words.push("--cluster".into());
+    }
     if let Some(user) = &plan.target.user {
         words.extend(["--user".into(), user.clone()]);
     }

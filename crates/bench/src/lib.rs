@@ -19,7 +19,7 @@ pub mod whitepaper;
 pub mod work;
 
 pub use engine::run;
-pub use plan::{End, Observer, Plan, Progress, Target, Unobserved};
+pub use plan::{Direct, End, Observer, Plan, Progress, Target, Unobserved};
 pub use results::Measurement;
 pub use work::Work;
 

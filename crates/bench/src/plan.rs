@@ -57,6 +57,13 @@ impl fmt::Display for Target {
     }
 }
 
+/// A cluster whose nodes are spoken to directly: each request goes to the master of its key's slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Direct {
+    /// Slots, by the first and the last of each range, of which a time line tells by itself; none: there is no time line.
+    pub watched: Option<Vec<(u16, u16)>>,
+}
+
 /// When a run is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
@@ -75,6 +82,8 @@ pub struct Plan {
     pub command: Option<String>,
     /// Where the server is.
     pub target: Target,
+    /// If it is a node of a cluster whose nodes are all spoken to: how.
+    pub direct: Option<Direct>,
     /// Connections over all threads, at least one for each thread.
     pub connections: u32,
     /// Threads of the generator, at least 1.
@@ -101,6 +110,7 @@ impl Plan {
             server: server.to_owned(),
             command: None,
             target,
+            direct: None,
             connections: 1,
             threads: 1,
             pipeline: 1,
@@ -137,6 +147,9 @@ impl Plan {
         }
         if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return refuse("the rate must be above 0");
+        }
+        if self.direct.is_some() && self.work.spans_slots() {
+            return refuse("mset has keys of several slots, which no master of a cluster takes together");
         }
         if self.work.records() == Some(0) {
             return refuse("at least one record is needed");

@@ -47,6 +47,9 @@ pub struct Measurement {
     pub generator_cpu_us_per_operation: f64,
     /// What kept the rate from being higher.
     pub limit: Limit,
+    /// The run as a line over time, where something happened in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<TimeLine>,
     /// Why the run ended before its time, such as a server that died. All else is what was measured until then.
     pub unfinished: Option<String>,
 }
@@ -110,6 +113,48 @@ pub struct Second {
     pub p99_us: f64,
     /// Slowest.
     pub max_us: f64,
+}
+
+/// A run step by step, from the end of the warm-up on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimeLine {
+    /// Length of a step, in milliseconds.
+    pub step_ms: u32,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// The longest time in which no write was acknowledged to the slots that are watched.
+    pub silence: Silence,
+    /// What happened meanwhile.
+    pub events: Vec<Event>,
+}
+
+/// What was answered within one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Operations answered without an error.
+    pub operations: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Those of the operations whose slots are watched.
+    pub watched: u64,
+}
+
+/// A time without acknowledged writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Silence {
+    /// Where it begins, in milliseconds from the end of the warm-up.
+    pub from_ms: f64,
+    /// How long it is.
+    pub ms: f64,
+}
+
+/// Something that happened to the servers while they were measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in milliseconds from the end of the warm-up.
+    pub at_ms: f64,
+    /// What, in a few words.
+    pub what: String,
 }
 
 /// How often an error occurred.

@@ -20,6 +20,56 @@ pub struct Probe {
     rss_bytes_max: u64,
 }
 
+/// Looks at all servers of one measurement: one, or the masters of a cluster.
+pub struct Probes(Vec<(Client, Probe)>);
+
+impl Probes {
+    /// Finds the servers behind these connections.
+    pub fn new(clients: Vec<Client>) -> Probes {
+        let found = clients.into_iter().map(|mut client| {
+            let probe = Probe::new(&mut client);
+            (client, probe)
+        });
+        Probes(found.collect())
+    }
+
+    /// The connections to them.
+    pub fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.0.iter_mut().map(|(client, _)| client)
+    }
+
+    /// The measurement begins.
+    pub fn begin(&mut self) {
+        self.0.iter_mut().for_each(|(client, probe)| probe.begin(client));
+    }
+
+    /// Looks at the memory; to be called now and then.
+    pub fn look(&mut self) {
+        self.0.iter_mut().for_each(|(_, probe)| probe.look());
+    }
+
+    /// The measurement has ended: what all of them took together. None if nothing is known of one, or it is gone.
+    pub fn end(self, operations: u64) -> Option<ServerUsage> {
+        let ended = self.0.into_iter().map(|(mut client, probe)| probe.end(&mut client, operations));
+        let all = ended.collect::<Option<Vec<ServerUsage>>>()?;
+        all.into_iter().reduce(together)
+    }
+}
+
+/// What two servers took.
+fn together(one: ServerUsage, other: ServerUsage) -> ServerUsage {
+    let is_known = one.source == UsageSource::Proc && other.source == UsageSource::Proc;
+    ServerUsage {
+        source: if is_known { UsageSource::Proc } else { UsageSource::Info },
+        cpu_us_per_operation: one.cpu_us_per_operation + other.cpu_us_per_operation,
+        cores_used: one.cores_used + other.cores_used,
+        busiest_thread: one.busiest_thread.zip(other.busiest_thread).map(|(one, other)| one.max(other)),
+        cores_lacked: one.cores_lacked.zip(other.cores_lacked).map(|(one, other)| one + other),
+        rss_bytes: one.rss_bytes + other.rss_bytes,
+        rss_bytes_max: one.rss_bytes_max + other.rss_bytes_max,
+    }
+}
+
 #[derive(Debug)]
 enum Place {
     /// A process of this machine, and its threads at the beginning.

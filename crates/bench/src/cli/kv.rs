@@ -22,7 +22,8 @@ Any of these makes it memtier_benchmark: -c then counts by thread (50), -n by co
       --key-pattern S:G    R random, G Gaussian, S sequential, P sequential in parts (R:R)
       --key-prefix TEXT, --key-minimum N, --key-maximum N
                            keys (memtier-, 0, 10m)
-      --rate-limiting N    operations per second of each connection";
+      --rate-limiting N    operations per second of each connection
+      --cluster-mode       as --cluster";
 
 /// memtier_benchmark's defaults.
 mod memtier_defaults {
@@ -142,7 +143,7 @@ impl Asked {
                 }
                 return Ok(());
             }
-            "--hide-histogram" => {}
+            "--hide-histogram" | "--cluster-mode" => options.is_cluster |= option == "--cluster-mode",
             "--wait" => return self.take_replicas(arguments),
             option if IGNORED.contains(&option) => return Ok(()),
             option if IGNORED_WITH_VALUE.contains(&option) => {
@@ -175,7 +176,7 @@ impl Asked {
             let template = Template::of(&label(&self.command), &words, options.keyspace);
             return Ok(vec![options.plan(Work::Request(template).waiting_for(self.waits_for))?]);
         }
-        self.chosen()?
+        self.chosen(options)?
             .into_iter()
             .filter_map(|name| Template::kv(name, size, options.keyspace))
             .map(|template| options.plan(Work::Request(template).waiting_for(self.waits_for)))
@@ -183,13 +184,19 @@ impl Asked {
     }
 
     /// The names of the tests, in redis-benchmark's order.
-    fn chosen(&self) -> Result<Vec<&'static str>, Failure> {
+    fn chosen(&self, options: &Options) -> Result<Vec<&'static str>, Failure> {
         let asked: Option<Vec<String>> = self
             .tests
             .as_ref()
             .map(|tests| tests.split(',').map(|name| name.trim().to_lowercase()).collect());
         let Some(asked) = asked else {
-            return Ok(KV_TESTS.iter().map(|test| test.name).filter(|name| *name != "xadd").collect());
+            // No master of a cluster takes the random keys of an MSET together.
+            let left_out = ["xadd", if options.is_cluster { "mset" } else { "" }];
+            return Ok(KV_TESTS
+                .iter()
+                .map(|test| test.name)
+                .filter(|name| !left_out.contains(name))
+                .collect());
         };
         let is_known =
             |name: &String| name == "ping" || KV_TESTS.iter().any(|test| test.name == name.as_str());
@@ -348,6 +355,8 @@ mod tests {
             "-P 50 eval \"return 1\" 0",
             "--wait 2 -t set -r 10",
             "--wait 1 incr counter",
+            "--cluster -t set -r 10",
+            "--cluster-mode --ratio 1:1 -c 2 -n 10",
             "--ratio 2:3 -c 4 --threads 2 --key-pattern P:R --key-maximum 99 -n 10 --key-prefix k",
         ] {
             let plan = &read(line).unwrap()[0];
@@ -368,6 +377,7 @@ mod tests {
             ("-c", "-c needs a value"),
             ("-n 5 --seconds 5", "a run ends by --operations or by --seconds"),
             ("-c 2 --threads 3", "there must be at least one connection for each thread"),
+            ("--cluster -t mset -r 10", "mset has keys of several slots"),
             ("--ratio 0:0", "--ratio: at least one part"),
             ("-p 70000", "-p: '70000' is not a port"),
         ] {

@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use crate::Failure;
-use crate::plan::{End, Plan, Target};
+use crate::plan::{Direct, End, Plan, Target};
 use crate::secure::Tls;
 use crate::work::Work;
 use std::time::Duration;
@@ -17,6 +17,8 @@ const OPERATIONS: u64 = 100_000;
 pub struct Options {
     /// Where the server is.
     pub target: Target,
+    /// Whether it is a node of a cluster whose masters are all spoken to.
+    pub is_cluster: bool,
     /// What the server is called in tables.
     pub server: Option<String>,
     /// Connections over all threads.
@@ -72,6 +74,8 @@ Of every load:
   -a, --password TEXT      its password; better in TARN_BENCH_PASSWORD
       --user NAME          the user whose password it is
       --select-db N        the database (0)
+      --cluster            the server is a node of a cluster: each request goes to the master of its key's slot, each
+                           connection is one to every master, MOVED and ASK are followed
       --tls                speak TLS; without --cacert whoever answers is believed
       --cacert FILE        whose certificates count
       --cert FILE          our own certificate
@@ -129,6 +133,7 @@ impl Options {
             "--name" => self.server = Some(arguments.text()?),
             "-q" => self.output.form = Form::Quiet,
             "--csv" => self.output.form = Form::Csv,
+            "--cluster" => self.is_cluster = true,
             "--tls" => drop(self.tls()),
             "--cacert" => self.tls().authorities = Some(arguments.text()?),
             "--cert" => self.tls().certificate = Some(arguments.text()?),
@@ -170,6 +175,7 @@ impl Options {
             warm_up: span(self.warm_up),
             rate: self.rate,
             seed: self.seed.unwrap_or(1),
+            direct: self.is_cluster.then(Direct::default),
             ..Plan::new(&server, self.target.clone(), work)
         };
         plan.check()?;

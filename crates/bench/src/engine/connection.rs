@@ -5,19 +5,17 @@
 //!
 //! Invariant: replies come in the order of the requests, so the first of what is pending gets the next reply.
 
+use super::channel::Channel;
 use crate::replies::{Kind, Malformed, Scanner};
-use crate::secure::Session;
 use crate::work::{Issued, Then};
-use mio::net::TcpStream;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
 use sys::Ticks;
 
 /// The error of a record that should be there and is not.
 pub const MISSING: &[u8] = b"record not found (was it loaded?)";
 
 /// The longest reply that is kept as a whole: a record is far shorter, and what means harm fills no memory.
-const CAPTURED_BYTES_MAX: usize = 64 << 20;
+pub const CAPTURED_BYTES_MAX: usize = 64 << 20;
 
 /// Operations of one kind, issued at the same moment and waiting for their replies.
 #[derive(Clone, Copy, Debug)]
@@ -65,28 +63,18 @@ pub enum Completed {
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
-    /// With TLS, what was agreed on.
-    session: Option<Session>,
+    /// Its socket.
+    pub channel: Channel,
     scanner: Scanner,
-    /// Requests from `sent` on are still to be sent.
-    pub out: Vec<u8>,
-    sent: usize,
     pending: VecDeque<Pending>,
     /// The reply that is being read, if it is needed as a whole.
     captured: Vec<u8>,
 }
 
 impl Connection {
-    /// Takes over a connected socket, and with TLS what was agreed on over it.
-    pub fn new(stream: TcpStream, session: Option<Session>) -> Connection {
-        let (scanner, out, pending) = (Scanner::default(), Vec::new(), VecDeque::new());
-        Connection { stream, session, scanner, out, sent: 0, pending, captured: Vec::new() }
-    }
-
-    /// The socket, to be registered.
-    pub fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+    /// One over a connected socket.
+    pub fn new(channel: Channel) -> Connection {
+        Connection { channel, scanner: Scanner::default(), pending: VecDeque::new(), captured: Vec::new() }
     }
 
     /// Whether it waits for no reply.
@@ -118,99 +106,6 @@ impl Connection {
             lacking,
             has_failed: false,
         });
-    }
-
-    /// Sends what the socket takes.
-    ///
-    /// # Errors
-    /// The connection is lost.
-    #[inline]
-    pub fn flush(&mut self) -> io::Result<()> {
-        if self.session.is_some() {
-            return self.flush_sealed();
-        }
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => self.sent += written,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        Ok(())
-    }
-
-    fn flush_sealed(&mut self) -> io::Result<()> {
-        let Connection { stream, session: Some(session), out, sent, .. } = self else { return Ok(()) };
-        loop {
-            while session.wants_write() {
-                match session.write_tls(stream) {
-                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            if *sent == out.len() {
-                break;
-            }
-            *sent += session.writer().write(&out[*sent..])?;
-        }
-        out.clear();
-        *sent = 0;
-        Ok(())
-    }
-
-    /// Reads until the buffer is full or the socket is empty.
-    fn read_sealed(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let Connection { stream, session: Some(session), .. } = self else { return Ok(None) };
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match session.reader().read(&mut buffer[filled..]) {
-                Ok(0) => break,
-                Ok(read) => {
-                    filled += read;
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            match session.read_tls(stream) {
-                Ok(0) => break,
-                Ok(_) => {
-                    session.process_new_packets().map_err(io::Error::other)?;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok((filled > 0).then_some(filled));
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Some(filled))
-    }
-
-    /// Reads once into `buffer`; none if there is nothing now, 0 bytes if the server has closed.
-    ///
-    /// # Errors
-    /// The connection is lost.
-    #[inline]
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if self.session.is_some() {
-            return self.read_sealed(buffer);
-        }
-        loop {
-            match self.stream.read(buffer) {
-                Ok(read) => return Ok(Some(read)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// Takes bytes up to the end of the first operations that they complete and says how many were used. Successful

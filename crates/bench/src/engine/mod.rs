@@ -3,10 +3,15 @@
 //! The thread that calls [`run`] measures nothing itself; it merges what the others recorded second by second, looks
 //! at the server, and tells the observer.
 
+pub mod channel;
 pub mod connection;
+pub mod direct;
 pub mod loader;
+pub mod orders;
 pub mod pace;
+pub mod tally;
 pub mod threads;
+pub mod timeline;
 mod verdict;
 
 use crate::Failure;
@@ -14,49 +19,89 @@ use crate::client::Client;
 use crate::command_line::command_line;
 use crate::latency::Interval;
 use crate::plan::{End, Observer, Plan, Progress};
+use crate::replies::Malformed;
 use crate::results::{ErrorCount, Measurement, Second, ServerUsage};
-use crate::usage::Probe;
+use crate::usage::Probes;
 use crate::work::Share;
+use channel::Channel;
 use connection::Connection;
-use loader::{Message, Outcome, Parts, Phases, Shared};
-use mio::net::TcpStream;
+use direct::Cluster;
+use direct::link::Link;
+use direct::map::Map;
+use orders::{Orders, Phases};
 use pace::Schedule;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 use sys::{TickClock, Ticks};
-use wire::Value;
+use tally::{Message, Outcome, Shared, Tally};
+use timeline::{Gap, Timing};
+use wire::{SLOTS, Value};
 
 /// How often the observer is told and the server looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Files that a run has open besides its connections, with room to spare.
 const OTHER_FILES: u64 = 1000;
+/// Bytes that one read takes at most.
+const READ_BYTES: usize = 64 * 1024;
+/// Longest sleep of a thread, so that the word to stop is heard.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+/// Below this, waiting for the next operation that is due is not worth an alarm.
+const SPIN_MAX: Duration = Duration::from_micros(10);
+/// Events taken from one poll.
+const EVENTS_MAX: usize = 1024;
+
+/// Why a thread cannot go on.
+pub struct Lost(String);
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Lost {
+        Lost(format!("a connection was lost: {error}"))
+    }
+}
+
+impl From<Malformed> for Lost {
+    fn from(_: Malformed) -> Lost {
+        Lost("what the server sent is no reply of the Redis protocol".to_owned())
+    }
+}
 
 /// Makes one measurement. A server that dies in the middle still gives one, with
-/// [`Measurement::unfinished`] saying so.
+/// [`Measurement::unfinished`] saying so; of a cluster it is none that ends it.
 ///
 /// # Errors
 /// Nothing could be measured: the address is wrong, the password refused, the workload impossible.
 pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure> {
     plan.check()?;
     let mut control = Client::connect(&plan.target)?;
-    if let Some(request) = plan.work.before() {
-        let arguments: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-        if let Value::Error(line) = control.request(&arguments)? {
-            let name = String::from_utf8_lossy(arguments[0]).into_owned();
-            return Err(Failure(format!("{name} was refused: {}", String::from_utf8_lossy(&line))));
+    let cluster = plan.direct.as_ref().map(|_| Map::ask(&mut control, &plan.target)).transpose()?;
+    let controls = match &cluster {
+        None => vec![control],
+        Some(map) => {
+            let masters = map.masters().into_iter().map(|node| map.nodes()[node].target(&plan.target));
+            masters.map(|target| Client::connect(&target)).collect::<Result<_, _>>()?
         }
+    };
+    let mut probes = Probes::new(controls);
+    if let Some(request) = plan.work.before() {
+        probes.clients().try_for_each(|client| make_before(client, request))?;
     }
     let shares = Share::divide(plan.threads, plan.connections, operations_asked(plan));
-    let connections = open(plan, &shares, observer)?;
-    let mut probe = Probe::new(&mut control);
+    let connections = match cluster {
+        None => Connections::OfServer(open(plan, &shares, observer)?),
+        Some(map) => {
+            let clients = open_direct(plan, &shares, &map, observer)?;
+            Connections::OfCluster(clients, Box::new(of_cluster(plan, map)))
+        }
+    };
     let mut has_begun = plan.warm_up.is_zero();
     if has_begun {
-        probe.begin(&mut control);
+        probes.begin();
     }
     let clock = TickClock::default();
     let began = Instant::now();
@@ -64,13 +109,23 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Fail
     run.collect(plan, began, observer, &mut || {
         if !has_begun && began.elapsed() >= plan.warm_up {
             has_begun = true;
-            probe.begin(&mut control);
+            probes.begin();
         }
-        probe.look();
+        probes.look();
     });
     let operations = run.total.operations();
-    let usage = probe.end(&mut control, operations);
+    let usage = probes.end(operations);
     Ok(run.finish(plan, &clock, usage))
+}
+
+/// Makes the request that a workload wants made once.
+fn make_before(client: &mut Client, request: &[Vec<u8>]) -> Result<(), Failure> {
+    let arguments: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+    if let Value::Error(line) = client.request(&arguments)? {
+        let name = String::from_utf8_lossy(arguments[0]).into_owned();
+        return Err(Failure(format!("{name} was refused: {}", String::from_utf8_lossy(&line))));
+    }
+    Ok(())
 }
 
 fn operations_asked(plan: &Plan) -> Option<u64> {
@@ -80,20 +135,91 @@ fn operations_asked(plan: &Plan) -> Option<u64> {
     }
 }
 
-/// Opens all connections, by thread.
-fn open(plan: &Plan, shares: &[Share], observer: &dyn Observer) -> Result<Vec<Vec<Connection>>, Failure> {
-    // Without permission for more, the connection that is one too many says so.
-    let _ = rlimit::increase_nofile_limit(u64::from(plan.connections) + OTHER_FILES);
-    let one = || {
-        if observer.wants_to_stop() {
-            return Err(Failure("stopped before anything was measured".to_owned()));
+/// The connections of a run, by thread.
+enum Connections {
+    /// To one server.
+    OfServer(Vec<Vec<Connection>>),
+    /// To all masters of a cluster, by client.
+    OfCluster(Vec<Vec<direct::client::Client>>, Box<Cluster>),
+}
+
+/// What one thread does with its orders.
+type Work = Box<dyn FnOnce(Orders, Tally) -> Outcome + Send>;
+
+impl Connections {
+    fn by_thread(self) -> Vec<Work> {
+        match self {
+            Connections::OfServer(all) => {
+                let of = |connections| -> Work {
+                    Box::new(move |orders, tally| loader::run(connections, orders, tally))
+                };
+                all.into_iter().map(of).collect()
+            }
+            Connections::OfCluster(all, cluster) => {
+                let of = |clients| -> Work {
+                    let cluster = Cluster::clone(&cluster);
+                    Box::new(move |orders, tally| direct::run(clients, cluster, orders, tally))
+                };
+                all.into_iter().map(of).collect()
+            }
         }
-        let (stream, session) = Client::connect(&plan.target)?.into_parts();
-        let nonblocking =
-            stream.set_nonblocking(true).map(|()| Connection::new(TcpStream::from_std(stream), session));
-        nonblocking.map_err(|error| Failure(format!("cannot use the connection to {}: {error}", plan.target)))
+    }
+}
+
+/// Opens all connections to one server, by thread.
+fn open(plan: &Plan, shares: &[Share], observer: &dyn Observer) -> Result<Vec<Vec<Connection>>, Failure> {
+    raise_limit(plan, 1);
+    let one = || open_one(&plan.target, observer).map(Connection::new);
+    shares.iter().map(|share| (0..share.connections).map(|_| one()).collect()).collect()
+}
+
+/// Opens all clients' connections to all masters, by thread.
+fn open_direct(
+    plan: &Plan,
+    shares: &[Share],
+    map: &Map,
+    observer: &dyn Observer,
+) -> Result<Vec<Vec<direct::client::Client>>, Failure> {
+    let masters = map.masters();
+    raise_limit(plan, masters.len() as u64);
+    let targets: Vec<_> = map.nodes().iter().map(|node| node.target(&plan.target)).collect();
+    let one = || {
+        let link = |(node, target)| {
+            let is_master = masters.contains(&node);
+            is_master.then(|| open_one(target, observer).map(Link::new)).transpose()
+        };
+        let links: Result<Vec<Option<Link>>, Failure> = targets.iter().enumerate().map(link).collect();
+        links.map(direct::client::Client::new)
     };
     shares.iter().map(|share| (0..share.connections).map(|_| one()).collect()).collect()
+}
+
+/// Without permission for more files, the connection that is one too many says so.
+fn raise_limit(plan: &Plan, each: u64) {
+    let _ = rlimit::increase_nofile_limit(u64::from(plan.connections) * each + OTHER_FILES);
+}
+
+fn open_one(target: &crate::Target, observer: &dyn Observer) -> Result<Channel, Failure> {
+    if observer.wants_to_stop() {
+        return Err(Failure("stopped before anything was measured".to_owned()));
+    }
+    let (stream, session) = Client::connect(target)?.into_parts();
+    Channel::of_connected(stream, session)
+        .map_err(|error| Failure(format!("cannot use the connection to {target}: {error}")))
+}
+
+fn of_cluster(plan: &Plan, map: Map) -> Cluster {
+    let ranges = plan.direct.as_ref().and_then(|direct| direct.watched.as_ref());
+    let watched: Vec<bool> = ranges.map_or_else(Vec::new, |ranges| {
+        let is_watched = |slot: u16| ranges.iter().any(|(first, last)| (*first..=*last).contains(&slot));
+        (0..=u16::MAX).take(SLOTS).map(is_watched).collect()
+    });
+    Cluster {
+        map,
+        target: plan.target.clone(),
+        watched: watched.into_boxed_slice(),
+        writes: plan.work.writes(),
+    }
 }
 
 /// The threads of a run, and what they have told.
@@ -109,6 +235,8 @@ struct Run {
     told: BTreeMap<u32, usize>,
     series: Vec<Second>,
     outcomes: Vec<Outcome>,
+    /// The longest time without a write, if a time line is drawn.
+    gap: Option<Arc<Mutex<Gap>>>,
     was_stopped: bool,
 }
 
@@ -116,7 +244,7 @@ impl Run {
     fn start(
         plan: &Plan,
         shares: &[Share],
-        connections: Vec<Vec<Connection>>,
+        connections: Connections,
         clock: &TickClock,
     ) -> Result<Run, Failure> {
         let kinds = plan.work.kinds().len();
@@ -132,23 +260,31 @@ impl Run {
         };
         let phases = Phases { measure, deadline };
         let step = plan.rate.map(|rate| clock.ticks_in(Duration::from_secs(1)) as f64 / rate);
+        let is_timed = plan.direct.as_ref().is_some_and(|direct| direct.watched.is_some());
+        let gap = is_timed.then(|| Arc::new(Mutex::new(Gap::new(measure))));
         let mut threads = Vec::new();
-        for ((share, connections), feed) in shares.iter().zip(connections).zip(feeds) {
-            let parts = Parts {
-                thread: share.thread as usize,
-                connections,
+        for ((share, work), feed) in shares.iter().zip(connections.by_thread()).zip(feeds) {
+            let orders = Orders {
                 feed,
                 pipeline: plan.pipeline,
                 phases,
                 quota: operations_asked(plan).map_or(u64::MAX, |operations| share.part_of(operations)),
                 schedule: step.map(|step| Schedule::new(begin, step, share.thread, share.threads)),
-                kinds,
-                clock: clock.clone(),
-                shared: shared.clone(),
-                messages: sender.clone(),
             };
+            let thread = share.thread as usize;
+            let mut tally = Tally::new(thread, kinds, &phases, clock, &shared, &sender);
+            tally.timing = gap.clone().map(|gap| Timing::new(measure, clock, gap));
+            let (stop, sender) = (shared.clone(), sender.clone());
             let name = format!("load-{}", share.thread);
-            let thread = Builder::new().name(name).spawn(move || loader::run(parts)).map_err(|error| {
+            let work = move || {
+                let outcome = work(orders, tally);
+                if outcome.failure.is_some() {
+                    stop.stop.store(true, Ordering::Relaxed);
+                }
+                // Nobody listens any more if the run was given up; then nobody needs to know.
+                let _ = sender.send(Message::Done(outcome));
+            };
+            let thread = Builder::new().name(name).spawn(work).map_err(|error| {
                 shared.stop.store(true, Ordering::Relaxed);
                 Failure(format!("cannot start a thread of the generator: {error}"))
             })?;
@@ -164,6 +300,7 @@ impl Run {
             told: BTreeMap::new(),
             series: Vec::new(),
             outcomes: Vec::new(),
+            gap,
             was_stopped: false,
         })
     }
@@ -262,6 +399,11 @@ impl Run {
         let limit =
             verdict::limit(plan.rate, operations as f64 / seconds.max(1e-9), &threads, usage.as_ref());
         let error = |(text, count)| ErrorCount { text, count };
+        let timeline = self.gap.as_ref().map(|gap| {
+            let measure = self.phases.measure;
+            let end = Ticks(measure.0 + clock.ticks_in(Duration::from_secs_f64(seconds)));
+            timeline::whole(self.outcomes.iter().map(|outcome| &outcome.steps), gap, (measure, end), clock)
+        });
         Measurement {
             server: plan.server.clone(),
             workload: plan.work.name(),
@@ -282,6 +424,7 @@ impl Run {
             server_usage: usage,
             generator_cpu_us_per_operation: generator.as_secs_f64() * 1e6 / operations.max(1) as f64,
             limit,
+            timeline,
             unfinished,
         }
     }

@@ -8,11 +8,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
 
 /// A request's arguments to its reply; none closes the connection.
-type Answer = dyn FnMut(&[String]) -> Option<Vec<u8>> + Send;
+pub type Answer = dyn FnMut(&[String]) -> Option<Vec<u8>> + Send;
 
 /// A server on a free port that answers PING itself and all else by `answer`, one request at a time over all its
 /// connections.
-fn serve(answer: Box<Answer>) -> Target {
+pub fn serve(answer: Box<Answer>) -> Target {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer = Arc::new(Mutex::new(answer));

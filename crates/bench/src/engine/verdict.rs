@@ -1,6 +1,6 @@
 //! What kept a rate from being higher: the server, the generator, or the machine that both share.
 
-use super::loader::Outcome;
+use super::tally::Outcome;
 use crate::results::{Limit, LimitedBy, ServerUsage};
 use std::time::Duration;
 use sys::{TickClock, Ticks};

@@ -62,6 +62,7 @@ fn measurement(server: &str, kinds: &[&str], per_second: u64, scale: f64) -> Mea
         }),
         generator_cpu_us_per_operation: 0.31,
         limit: Limit { by: LimitedBy::Server, sentence: "The server had no time left.".to_owned() },
+        timeline: None,
         unfinished: None,
     }
 }

@@ -295,6 +295,7 @@ pub fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
         server: contestant.name.clone(),
         command: None,
         target: contestant.target.clone(),
+        direct: None,
         connections: workload.connections,
         threads: workload.threads,
         pipeline: workload.pipeline,

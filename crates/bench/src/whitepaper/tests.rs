@@ -46,6 +46,7 @@ fn measured(plan: &Plan) -> Measurement {
         server_usage: None,
         generator_cpu_us_per_operation: 0.1,
         limit: Limit { by: LimitedBy::Unknown, sentence: String::new() },
+        timeline: None,
         unfinished: None,
     }
 }

@@ -48,6 +48,21 @@ impl Work {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    /// Which of the kinds write. A request of one's own is taken for a write.
+    pub fn writes(&self) -> Vec<bool> {
+        let reads: &[&str] = match self {
+            Work::Ycsb(_) | Work::YcsbLoad(_) => &["read", "scan"],
+            Work::Memtier(_) => &["get"],
+            Work::Request(_) | Work::Uuids { .. } => &[],
+        };
+        self.kinds().iter().map(|kind| !reads.contains(&kind.as_str())).collect()
+    }
+
+    /// Whether its requests have random keys of which some belong to another slot than the others.
+    pub fn spans_slots(&self) -> bool {
+        matches!(self, Work::Request(template) if template.name == "mset" && template.keyspace.is_some())
+    }
+
     /// The requests of all threads.
     pub fn feeds(&self, shares: &[Share], seed: u64) -> Vec<Box<dyn Feed>> {
         let records_in = ycsb::Inserted::new(shares.len());
