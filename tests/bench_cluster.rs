@@ -1,7 +1,8 @@
-//! `tarn bench --cluster` as a program, against real clusters of Tarn's and of Redis'.
+//! `tarn bench --cluster` and the chapter on clusters, as programs, against real clusters of Tarn's and of Redis'.
 
 use crate::bench_runs::{bench, ran};
 use crate::clusters::cluster::{self, Cluster};
+use crate::whitepaper_runs::{command, report, said};
 use bench::Measurement;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -186,4 +187,52 @@ fn a_master_that_is_killed_fails_some_operations_and_the_load_goes_on_with_the_n
         error.text.starts_with("the server closed") || error.text.starts_with("a connection was lost")
     });
     assert!(lost, "{:?}", measured.errors);
+}
+
+#[test]
+fn the_cluster_chapter_tells_what_shards_do_and_what_clients_see_of_a_kill_and_of_a_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let other = "sh -c 'exec redis-server --port {port}'; true";
+    let words = ["--chapters", "cluster", "--peer-cmd", peer, "--peer-cmd", other];
+    let output = command(folder.path(), &words).env("TMPDIR", &files).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_str(&report(folder.path(), "report.json")).unwrap();
+    let chapter = &json["chapters"][0];
+    let servers = chapter["servers"].as_array().unwrap();
+    let names: Vec<&str> = servers.iter().map(|server| server["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Tarn", "redis"], "who is not plainly a redis-server takes no part");
+    assert!(servers[1]["command"].as_str().unwrap().ends_with(" --cluster-enabled yes"), "{servers:?}");
+    let sections = chapter["sections"].as_array().unwrap();
+    let rows = |section: usize| sections[section]["rows"].as_array().unwrap();
+    for row in rows(0) {
+        for measured in row["measurements"].as_array().unwrap() {
+            assert_eq!(measured["errors"], serde_json::json!([]), "{row}");
+            assert!(measured["server_usage"]["cpu_us_per_operation"].as_f64().unwrap() > 0.0, "{measured}");
+            assert!(measured["command"].as_str().unwrap().contains(" --cluster "), "{measured}");
+        }
+    }
+    let counts: Vec<usize> = sections
+        .iter()
+        .flat_map(|section| section["rows"].as_array().unwrap())
+        .map(|row| row["measurements"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(counts, [2, 2, 2, 2, 1, 2], "Tarn has no timeout of a peer's");
+    let line =
+        |section: usize, row: usize, place: usize| &rows(section)[row]["measurements"][place]["timeline"];
+    let silence = |line: &serde_json::Value| line["silence"]["ms"].as_f64().unwrap();
+    let killed = line(1, 0, 0);
+    assert_eq!(killed["events"][0]["what"], "kill -9 of a master");
+    assert!(silence(killed) > 0.0 && killed["steps"].as_array().unwrap().len() >= 59, "{killed}");
+    // Tarn's slots have moved within seconds; a peer's move may be cut off by the end.
+    let events = line(2, 0, 0)["events"].as_array().unwrap();
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!(rows(2)[0]["measurements"][0]["errors"], serde_json::json!([]), "{}", rows(2)[0]);
+    let page = report(folder.path(), "index.html");
+    for part in ["cluster of 4 GB, published", "Without acknowledged writes, ms", "Tenth by tenth"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "a server's files are left");
 }

@@ -13,7 +13,7 @@ fn whitepaper(folder: &Path, words: &[&str]) -> Output {
     command(folder, words).output().unwrap()
 }
 
-fn command(folder: &Path, words: &[&str]) -> Command {
+pub fn command(folder: &Path, words: &[&str]) -> Command {
     let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
     let path = std::path::absolute(path).unwrap();
     let mut command = Command::new(path);
@@ -22,11 +22,11 @@ fn command(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn report(folder: &Path, name: &str) -> String {
+pub fn report(folder: &Path, name: &str) -> String {
     std::fs::read_to_string(folder.join("report").join(name)).unwrap()
 }
 

@@ -3,16 +3,17 @@
 //! Pure functions from the model to a [`Table`]; which columns there are and what stands in them is decided here alone.
 
 use super::table::{Cell, Line, Mark, Origin, Table};
-use super::{Layout, Report, Row, Section, number};
+use super::{Layout, Report, Row, Section, number, timeline};
 use crate::results::{KindLatency, LimitedBy, Measurement};
 use std::collections::BTreeSet;
 
 /// A section in the layout of its publication, measured lines first.
 pub fn published_layout(report: &Report, section: &Section) -> Table {
     match section.layout {
-        Layout::Rates => rates(report, section, None),
+        Layout::Rates | Layout::Costs => rates(report, section, None),
         Layout::Times(operations) => rates(report, section, Some(operations)),
         Layout::Operations => operations(report, section),
+        Layout::TimeLine => timeline::table(report, section),
     }
 }
 
@@ -21,8 +22,13 @@ fn rates(report: &Report, section: &Section, times: Option<u64>) -> Table {
     let mut head = vec!["Server".to_owned(), "Cores".to_owned()];
     head.extend(section.rows.iter().map(|row| row.label.clone()));
     let measured = report.servers.iter().enumerate().filter_map(|(place, server)| {
-        let cells: Vec<Cell> =
-            section.rows.iter().map(|row| rate_cell(row.of(&server.name), times)).collect();
+        let cell = |row: &Row| {
+            let measured = row.of(&server.name);
+            let cost = measured.filter(|_| section.layout == Layout::Costs).and_then(cost);
+            let cell = rate_cell(measured, times);
+            Cell { note: cell.note.or(cost), ..cell }
+        };
+        let cells: Vec<Cell> = section.rows.iter().map(cell).collect();
         let is_there = cells.iter().any(|cell| !cell.text.is_empty());
         is_there.then(|| {
             let mut line = vec![format!("{}, measured", server.name).into(), cores(report, place).into()];
@@ -32,10 +38,10 @@ fn rates(report: &Report, section: &Section, times: Option<u64>) -> Table {
     });
     let mut lines: Vec<Line> = measured.collect();
     lines.extend(published_rates(section, times));
-    let figure = if times.is_some() {
-        "operations per second, and the time they take"
-    } else {
-        "operations per second"
+    let figure = match section.layout {
+        Layout::Times(_) => "operations per second, and the time they take",
+        Layout::Costs => "operations per second, and the servers' processor time for each",
+        _ => "operations per second",
     };
     Table { caption: format!("{}: {figure}", section.title), head, text_columns: 1, lines }
 }
@@ -48,6 +54,12 @@ fn rate_cell(measured: Option<&Measurement>, times: Option<u64>) -> Cell {
         note: times.filter(|_| per_second > 0.0).map(|count| time_of(count, per_second)),
         marks: Mark::of(measured),
     }
+}
+
+/// What all of a server's processes took for an operation.
+fn cost(measured: &Measurement) -> Option<String> {
+    let usage = measured.server_usage.as_ref()?;
+    Some(format!("{:.2} µs of CPU", usage.cpu_us_per_operation))
 }
 
 fn time_of(operations: u64, per_second: f64) -> String {
@@ -256,7 +268,9 @@ pub fn comparison(report: &Report) -> Option<Table> {
     let sections = report
         .chapters
         .iter()
-        .flat_map(|chapter| chapter.sections.iter().map(move |section| (chapter, section)));
+        .flat_map(|chapter| chapter.sections.iter().map(move |section| (chapter, section)))
+        // Whoever is down for longer has made fewer operations, by as much as the measurement is short.
+        .filter(|(_, section)| section.layout != Layout::TimeLine);
     for (chapter, section) in sections {
         for (place, other) in others.iter().enumerate() {
             let mut ratios: Vec<f64> = Vec::new();

@@ -20,6 +20,7 @@ mod sheet;
 mod table;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use crate::results::Measurement;
 use serde::Serialize;
@@ -173,8 +174,12 @@ pub enum Layout {
     Rates,
     /// As `Rates`, with the seconds that this many operations take.
     Times(u64),
+    /// As `Rates`, with the servers' processor time for each operation.
+    Costs,
     /// A line for each workload and server: rate, then average and 99 % latency of reads and of writes.
     Operations,
+    /// A line for each workload and server: what clients saw of something that happened meanwhile.
+    TimeLine,
 }
 
 /// One workload, and what each server made of it.

@@ -2,7 +2,10 @@
 //! nobody for anything, charts say what they show, and the same model gives the same bytes.
 
 use super::*;
-use crate::results::{ErrorCount, KindLatency, Limit, LimitedBy, Second, ServerUsage, UsageSource};
+use crate::results::{
+    ErrorCount, Event, KindLatency, Limit, LimitedBy, Second, ServerUsage, Silence, Step, TimeLine,
+    UsageSource,
+};
 
 /// A name as an attacker or a careless user would give it.
 const HOSTILE: &str = "<script>\"'&|`*";
@@ -533,4 +536,83 @@ fn memory_of_a_server_that_nobody_saw_is_no_verdict() {
     assert!(!text.contains("held") && !text.contains("exceeded") && text.contains("366.4 MB"), "{text}");
     report.chapters[0].sections[1].rows[0].residences.clear();
     assert!(!markdown(&report).contains("memory and disk"));
+}
+
+#[test]
+fn a_table_of_costs_has_the_processor_time_beside_each_rate() {
+    let mut report = example();
+    assert!(!markdown(&report).contains("0.84 µs of CPU"));
+    report.chapters[0].sections[0].layout = Layout::Costs;
+    let text = markdown(&report);
+    assert!(text.contains("912,300 (0.84 µs of CPU)") && text.contains("processor time for each"), "{text}");
+    report.chapters[0].sections[0].rows[0].measurements[0].server_usage = None;
+    assert!(markdown(&report).contains("| 912,300 |"), "what is not known is not said");
+}
+
+/// A section in which a master was killed: Tarn was back after a second, redis was not.
+fn failover() -> Section {
+    let measured = |server: &str, silence_ms: f64, errors: u64| {
+        let steps = (0..60).map(|number| Step {
+            operations: if (10..20).contains(&number) { 4_321 } else { 9_876 },
+            errors: if number == 10 { errors } else { 0 },
+            watched: if (10..20).contains(&number) { 0 } else { 3_210 },
+        });
+        Measurement {
+            errors: vec![ErrorCount { text: "the server closed a connection".to_owned(), count: errors }],
+            timeline: Some(TimeLine {
+                step_ms: 100,
+                steps: steps.collect(),
+                silence: Silence { from_ms: 1_003.0, ms: silence_ms },
+                events: vec![Event { at_ms: 1_001.0, what: "kill -9 of a master".to_owned() }],
+            }),
+            ..measurement(server, &["set", "get"], 90_000, 500.0)
+        }
+    };
+    Section {
+        title: "A master is killed".to_owned(),
+        about: "Three shards.".to_owned(),
+        layout: Layout::TimeLine,
+        rows: vec![Row {
+            label: "A master is killed".to_owned(),
+            measurements: vec![measured("Tarn", 1_012.3, 50), measured("redis", 4_997.0, 61)],
+            residences: Vec::new(),
+        }],
+        figures: Vec::new(),
+        cautions: Vec::new(),
+        allowance: None,
+    }
+}
+
+#[test]
+fn a_time_line_shows_how_long_nothing_was_written_and_is_in_no_comparison() {
+    let mut report = example();
+    report.chapters[0].sections = vec![failover()];
+    for text in [page::page(&report), markdown(&report)] {
+        for part in [
+            "1012.3",
+            "98,760",
+            "43,210",
+            "4997.0",
+            "not over when the measurement ended",
+            "closed a connection",
+        ] {
+            assert!(text.contains(part), "{part} is missing");
+        }
+        assert!(!text.contains("At a glance"), "there is nothing to compare");
+    }
+    let page = page::page(&report);
+    for part in [
+        "Tenth by tenth",
+        "50 errors, ",
+        "kill -9 of a master",
+        "class=\"event s0\"",
+        "class=\"curve watched s1\"",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(!page.contains("Second by second"));
+    let sheet = String::from_utf8(sheet::sheet(&report)).unwrap();
+    let (head, first) = (sheet.lines().next().unwrap(), sheet.lines().nth(1).unwrap());
+    let column = head.split(',').position(|name| name == "without_writes_ms").unwrap();
+    assert_eq!(first.split(',').nth(column), Some("1012.3"));
 }

@@ -9,6 +9,8 @@ use crate::report::{self, Promise};
 
 /// Makes a Redis sync every write before its reply.
 const ALWAYS: &str = "--appendonly yes --appendfsync always --save ''";
+/// Makes a Redis a node of a cluster.
+const IN_A_CLUSTER: &str = "--cluster-enabled yes";
 /// Signs behind which the end of a command line need not belong to the server.
 const SHELL_SIGNS: [char; 8] = [';', '|', '&', '#', '\n', '(', ')', '`'];
 
@@ -23,6 +25,8 @@ pub enum Edition {
     Capacity(Room),
     /// On a replica as well: each kept as an edition keeps it.
     Replicated(Kept),
+    /// Executed in memory, by the master of the key's slot; each measurement has a cluster of its own.
+    Cluster,
 }
 
 /// Where master and replica keep what they have.
@@ -121,7 +125,7 @@ impl Edition {
     /// As `--edition` takes it.
     pub fn name(self) -> &'static str {
         match self {
-            Edition::Memory | Edition::Replicated(Kept::InMemory) => "memory",
+            Edition::Memory | Edition::Cluster | Edition::Replicated(Kept::InMemory) => "memory",
             Edition::Durable | Edition::Replicated(Kept::OnDisk) => "durable",
             Edition::Capacity(_) => "capacity",
         }
@@ -136,14 +140,14 @@ impl Edition {
     pub fn copies_of_peers(self) -> &'static [Copies] {
         match self {
             Edition::Replicated(_) => &[Copies::Waited, Copies::Later],
-            Edition::Memory | Edition::Durable | Edition::Capacity(_) => &[Copies::None],
+            Edition::Memory | Edition::Durable | Edition::Capacity(_) | Edition::Cluster => &[Copies::None],
         }
     }
 
     /// The Tarns that run beside the one that its chapters are about.
     pub fn companions(self) -> &'static [Companion] {
         match self {
-            Edition::Memory | Edition::Durable => &[],
+            Edition::Memory | Edition::Durable | Edition::Cluster => &[],
             Edition::Capacity(Room::Ample) => &[DURABLE, MEMORY],
             Edition::Capacity(Room::Scarce) => &[MEMORY],
             Edition::Replicated(Kept::InMemory) => &[FOLLOWED_IN_MEMORY, ALONE_IN_MEMORY],
@@ -151,21 +155,31 @@ impl Edition {
         }
     }
 
-    /// How many servers are measured in its chapters, of which so many are started by command lines and so many were running before.
+    /// Whether a server that is started by a command line takes part in its chapters.
+    pub fn takes(self, command: &str) -> bool {
+        self != Edition::Cluster || matches!(self.terms(command), Terms::Added(_))
+    }
+
+    /// How many servers are measured in its chapters, of which so many are started by command lines that take part and so many were running before.
     pub fn servers(self, commands: usize, running: usize) -> usize {
+        let running = if self == Edition::Cluster { 0 } else { running };
         1 + commands * self.copies_of_peers().len() + running + self.companions().len()
     }
 
     /// Whether a reply means in its chapters that what was written is on disk.
     pub fn is_on_disk(self) -> bool {
-        !matches!(self, Edition::Memory | Edition::Replicated(Kept::InMemory))
+        !matches!(self, Edition::Memory | Edition::Cluster | Edition::Replicated(Kept::InMemory))
     }
 
     /// The terms on which a peer is started by a command line.
     pub fn terms(self, command: &str) -> Terms {
         let is_known = matches!(server_word(command), Some("redis" | "valkey"));
         let is_plain = is_known && !command.contains(SHELL_SIGNS);
-        if self.is_on_disk() && is_plain { Terms::Added(ALWAYS) } else { Terms::AsGiven }
+        match self {
+            Edition::Cluster if is_plain => Terms::Added(IN_A_CLUSTER),
+            _ if self.is_on_disk() && is_plain => Terms::Added(ALWAYS),
+            _ => Terms::AsGiven,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -25,6 +25,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// How the answer of a server begins that still reads its files.
 const LOADING: &[u8; 9] = b"-LOADING ";
 const POLL: Duration = Duration::from_millis(20);
+/// By so much the port of a Redis Cluster's bus is beyond that of its clients.
+const BUS_PORT_BEYOND: u16 = 10_000;
+/// How many ports are looked at to find one.
+const PORTS_TRIED: usize = 100;
 /// Letters of a server's output that fit into a sentence.
 const OUTPUT_LETTERS: usize = 300;
 
@@ -46,9 +50,7 @@ impl Launched {
     /// # Errors
     /// It does not start, with what it printed.
     pub fn tarn(name: &str, edition: Edition, settings: &str, within: &Path) -> Result<Launched, Failure> {
-        let program = std::env::current_exe().map_err(|error| {
-            Failure(format!("This program cannot find itself to start a server: {error}."))
-        })?;
+        let program = own_program()?;
         let edition = edition.name();
         Launched::start(name, within, |port| {
             let begin = format!("server --edition {edition}{settings} --port {port} --save");
@@ -69,6 +71,33 @@ impl Launched {
             command.arg("-c").arg(&line);
             (command, line)
         })
+    }
+
+    /// Starts a config server of a cluster, with settings of which each has a blank before it.
+    ///
+    /// # Errors
+    /// As [`Launched::tarn`].
+    pub fn config_server(name: &str, settings: &str, within: &Path) -> Result<Launched, Failure> {
+        let program = own_program()?;
+        Launched::start(&format!("The config server of {name}"), within, |port| {
+            let line = format!("config --store dir:store --port {port}{settings}");
+            let mut command = Command::new(&program);
+            command.args(line.split(' '));
+            (command, format!("tarn {line}"))
+        })
+    }
+
+    /// The process group of what was started.
+    pub fn group(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Kills it and all that it started.
+    pub fn kill(&self) {
+        if let Some(group) = self.group() {
+            // It may have ended already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 
     fn start(
@@ -128,7 +157,7 @@ impl Launched {
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        let Some(group) = self.group() else { return };
         // The group may be gone already; there is nothing more to do then.
         let _ = kill_process_group(group, Signal::TERM);
         let began = Instant::now();
@@ -171,6 +200,21 @@ fn last_words(folder: &Path) -> String {
     }
 }
 
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure(format!("This program cannot find itself to start a server: {error}.")))
+}
+
+/// A port of which the one that a Redis Cluster uses beside it is free, too.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    let mut last = io::Error::other("no port is free that has another free one beside it");
+    for _ in 0..PORTS_TRIED {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let Some(beside) = port.checked_add(BUS_PORT_BEYOND) else { continue };
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, beside)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

@@ -12,6 +12,7 @@
 mod chapters;
 mod disk;
 mod edition;
+mod happening;
 mod launch;
 mod machine;
 mod options;
@@ -21,6 +22,7 @@ mod rounds;
 mod scale;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod watch;
 
 use crate::Failure;
@@ -110,6 +112,7 @@ fn run(
 
     let mut servers = report.servers.clone();
     let mut rounds = Rounds::new(contestants, generator, is_interrupted, pace, total);
+    rounds.set_folder(&place.folder);
     for (chapter, outlines) in outlines {
         if chapter.edition != edition && !rounds.is_interrupted() {
             edition = chapter.edition;
@@ -139,7 +142,8 @@ fn counted<'a>(
     chapter: &chapters::Chapter,
     outlines: &'a [Outline],
 ) -> impl Iterator<Item = (&'a Outline, usize)> {
-    let servers = chapter.edition.servers(options.peer_commands.len(), options.peers.len());
+    let commands = options.peer_commands.iter().filter(|command| chapter.edition.takes(&command.template));
+    let servers = chapter.edition.servers(commands.count(), options.peers.len());
     outlines.iter().map(move |outline| (outline, servers))
 }
 
@@ -165,7 +169,7 @@ fn unusable(place: &Place, what: &str, error: &io::Error) -> Failure {
 fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option<RandomRead>, Failure> {
     let rooms = options.chapters.iter().filter_map(|chapter| match chapter.edition {
         Edition::Capacity(room) => Some(scale.capacity(room).data_bytes),
-        Edition::Memory | Edition::Durable | Edition::Replicated(_) => None,
+        Edition::Memory | Edition::Durable | Edition::Replicated(_) | Edition::Cluster => None,
     });
     let Some(data_bytes) = rooms.max() else { return Ok(None) };
     let read = reads::random_reads(&place.folder, data_bytes);

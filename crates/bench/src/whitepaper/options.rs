@@ -24,10 +24,11 @@ Usage: tarn whitepaper [OPTIONS]
                          {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
                          the chapters durable, capacity and replicated-durable, a redis-server or valkey-server is started
                          anew with --appendonly yes --appendfsync always --save '' added; for the chapters replicated it is
-                         started twice more, each time with another one that follows it
+                         started twice more, each time with another one that follows it; for the chapter cluster, as
+                         often as a cluster has servers, with --cluster-enabled yes added
   --chapters A,B         only these chapters (default: all)
-  --quick                under 5 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
-                         without the chapters capacity and replicated under 2 instead of under 10
+  --quick                under 7 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
+                         without the chapters capacity, replicated and cluster under 2 instead of under 10
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
 

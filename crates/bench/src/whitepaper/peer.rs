@@ -4,9 +4,11 @@
 //! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
 //! database is left empty.
 
+use super::chapters::Stage;
 use super::edition::{self, Companion, Copies, Edition, TARN, Terms, Told};
 use super::launch::Launched;
 use super::options::Options;
+use super::trial::{Recipe, Trial};
 use crate::Failure;
 use crate::client::Client;
 use crate::plan::Target;
@@ -115,6 +117,10 @@ pub struct Contestant {
     pub copies: Copies,
     /// Its replica, for as long as it runs.
     replica: Option<Launched>,
+    /// How its clusters are started, in a chapter that has one for each measurement.
+    pub recipe: Option<Recipe>,
+    /// What the report says of it, if nobody can be asked.
+    described: Option<Box<Server>>,
     /// Why it takes no further part.
     pub gone: Option<String>,
 }
@@ -132,6 +138,9 @@ pub fn gather(
     within: &Path,
     lost: &[String],
 ) -> Result<Vec<Contestant>, Failure> {
+    if edition == Edition::Cluster {
+        return gather_clusters(options, within);
+    }
     let tarn = Companion { name: TARN, edition, copies: edition.copies() };
     let mut contestants = vec![Contestant::tarn(tarn, maxmemory_mb, within)?];
     for command in &options.peer_commands {
@@ -151,6 +160,25 @@ pub fn gather(
     }
     for companion in edition.companions() {
         contestants.push(Contestant::tarn(*companion, None, within)?);
+    }
+    Ok(contestants)
+}
+
+/// The contestants of a chapter whose every measurement has a cluster of its own: one of one shard is begun to be described.
+fn gather_clusters(options: &Options, within: &Path) -> Result<Vec<Contestant>, Failure> {
+    let mut contestants = vec![Contestant::clustered(TARN.to_owned(), Terms::Edition, Recipe::Tarn)];
+    for command in options.peer_commands.iter().filter(|command| Edition::Cluster.takes(&command.template)) {
+        let terms = Edition::Cluster.terms(&command.template);
+        let recipe = Recipe::Peer(terms.apply(&command.template));
+        contestants.push(Contestant::clustered(unique(&command.name, &contestants), terms, recipe));
+    }
+    for contestant in &mut contestants {
+        let Some(recipe) = &contestant.recipe else { continue };
+        let trial = Trial::begin(recipe, &contestant.name, &Stage::quiet(1), within)?;
+        contestant.target = trial.target();
+        let server = contestant.describe(Edition::Cluster)?;
+        let server = Server { command: Some(trial.command()), ..server };
+        contestant.described = Some(Box::new(server));
     }
     Ok(contestants)
 }
@@ -195,13 +223,37 @@ impl Contestant {
             Ok(replica)
         });
         let replica = replica.transpose()?;
-        Ok(Contestant { name, target, terms, launched: Some(launched), copies, replica, gone: None })
+        let launched = Some(launched);
+        Ok(Contestant { target, launched, copies, replica, ..Contestant::absent(name, terms) })
     }
 
     /// One that was running before.
     pub fn running(name: String, target: Target) -> Contestant {
-        let (copies, terms) = (Copies::None, Terms::Running);
-        Contestant { name, target, terms, launched: None, copies, replica: None, gone: None }
+        Contestant { target, ..Contestant::absent(name, Terms::Running) }
+    }
+
+    /// One whose clusters are begun when they are measured.
+    fn clustered(name: String, terms: Terms, recipe: Recipe) -> Contestant {
+        Contestant { recipe: Some(recipe), ..Contestant::absent(name, terms) }
+    }
+
+    fn absent(name: String, terms: Terms) -> Contestant {
+        Contestant {
+            name,
+            target: Target::default(),
+            terms,
+            launched: None,
+            copies: Copies::None,
+            replica: None,
+            recipe: None,
+            described: None,
+            gone: None,
+        }
+    }
+
+    /// Whether the run has started it, and can again.
+    pub fn is_own(&self) -> bool {
+        self.launched.is_some() || self.recipe.is_some()
     }
 
     /// Why its replica is of no use any more, if that has ended.
@@ -228,6 +280,9 @@ impl Contestant {
     /// # Errors
     /// It cannot be reached.
     pub fn describe(&self, edition: Edition) -> Result<Server, Failure> {
+        if let Some(server) = &self.described {
+            return Ok(Server::clone(server));
+        }
         let mut client = Client::connect(&self.target)?;
         let info = client.info();
         let field = |name: &str| {
@@ -260,10 +315,7 @@ impl Contestant {
 
     /// Empties the database of a server that was running before, once the run is over.
     pub fn leave(&self) -> Result<(), Failure> {
-        match self.launched {
-            Some(_) => Ok(()),
-            None => empty(&mut Client::connect(&self.target)?),
-        }
+        if self.is_own() { Ok(()) } else { empty(&mut Client::connect(&self.target)?) }
     }
 }
 

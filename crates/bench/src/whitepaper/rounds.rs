@@ -5,16 +5,19 @@
 //! 2. A measurement that ended early is kept and remarked upon. Its server takes no further part.
 //! 3. After an interrupt nothing more is begun.
 
-use super::chapters::{Amount, Before, Fill, Outline, Workload};
+use super::chapters::{Amount, Before, Fill, Outline, Stage, Workload};
+use super::happening::{self, Acting};
 use super::peer::{self, Contestant};
 use super::scale::Pace;
+use super::trial::{Recipe, Trial};
 use super::watch::Watched;
 use crate::Failure;
 use crate::client::Client;
-use crate::plan::{End, Observer, Plan, Progress, Target};
+use crate::plan::{Direct, End, Observer, Plan, Progress, Target};
 use crate::report::{self, Residence, Row, Section};
 use crate::results::Measurement;
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::Value;
@@ -87,9 +90,7 @@ fn write(client: &mut Client, fill: &Fill, is_interrupted: &AtomicBool) -> Resul
             return Err(Failure("stopped while its keys were written".to_owned()));
         }
         let end = (next + FILL_KEYS).min(behind_last);
-        let keys: Vec<String> = (next..end)
-            .map(|number| format!("{}{number:0digits$}", fill.prefix, digits = fill.digits))
-            .collect();
+        let keys: Vec<String> = (next..end).map(|number| fill.key(number)).collect();
         let mut request: Vec<&[u8]> = vec![b"MSET"];
         for key in &keys {
             request.extend([key.as_bytes(), value.as_slice()]);
@@ -110,6 +111,8 @@ pub struct Rounds<'a> {
     is_interrupted: &'a AtomicBool,
     pace: Pace,
     remarks: Vec<String>,
+    /// Where servers that are started for a measurement keep their files.
+    folder: PathBuf,
     /// Measurements that were begun, of how many.
     begun: usize,
     total: usize,
@@ -124,7 +127,13 @@ impl<'a> Rounds<'a> {
         pace: Pace,
         total: usize,
     ) -> Self {
-        Rounds { contestants, generator, is_interrupted, pace, remarks: Vec::new(), begun: 0, total }
+        let folder = std::env::temp_dir();
+        Rounds { contestants, generator, is_interrupted, pace, remarks: Vec::new(), folder, begun: 0, total }
+    }
+
+    /// Where servers that are started for a measurement keep their files.
+    pub fn set_folder(&mut self, folder: &Path) {
+        folder.clone_into(&mut self.folder);
     }
 
     /// Ends with these servers: empties those that were running before, stops the others. Gives the names of those that
@@ -132,10 +141,10 @@ impl<'a> Rounds<'a> {
     pub fn leave(&mut self) -> Vec<String> {
         let mut lost = Vec::new();
         for contestant in self.contestants.drain(..) {
-            match (&contestant.gone, &contestant.launched) {
+            match (&contestant.gone, contestant.is_own()) {
                 (None, _) => self.remarks.extend(contestant.leave().err().map(|failure| failure.0)),
-                (Some(_), None) => lost.push(contestant.name),
-                (Some(_), Some(_)) => {}
+                (Some(_), false) => lost.push(contestant.name),
+                (Some(_), true) => {}
             }
         }
         lost
@@ -224,6 +233,14 @@ impl<'a> Rounds<'a> {
             is_interrupted: self.is_interrupted,
             is_drawing: std::io::stderr().is_terminal(),
         };
+        if let Some(stage) = &workload.stage {
+            let Some(recipe) = stage.recipe(contestant) else { return (None, None) };
+            watch.draw("beginning a cluster");
+            let (generator, folder) = (&mut *self.generator, &self.folder);
+            let result = staged(generator, plan, (recipe, stage, &workload.before), folder, &mut watch);
+            watch.finish(&result);
+            return (self.judge(workload, place, result), None);
+        }
         watch.draw("filling");
         let (result, residence) = match self.generator.prepare(&contestant.target, &workload.before) {
             Ok(()) if is_watched => self.generator.watch(&plan, &mut watch),
@@ -284,10 +301,52 @@ fn sentence(text: &str) -> String {
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
 
+impl Stage {
+    /// How a contestant's cluster is begun for it; none if the contestant takes no part.
+    fn recipe<'a>(&self, contestant: &'a Contestant) -> Option<&'a Recipe> {
+        let recipe = contestant.recipe.as_ref()?;
+        (self.peer_options.is_empty() || *recipe != Recipe::Tarn).then_some(recipe)
+    }
+}
+
+/// Begins a cluster, makes a measurement over it while happens what is to happen, and ends it.
+fn staged(
+    generator: &mut dyn Generator,
+    plan: Plan,
+    (recipe, stage, before): (&Recipe, &Stage, &Before),
+    folder: &Path,
+    watch: &mut Watch<'_>,
+) -> Result<Measurement, Failure> {
+    let trial = Trial::begin(recipe, &plan.server, stage, folder)?;
+    watch.draw("filling");
+    if let Before::Filled(fill) = before {
+        trial.fill(fill, watch.is_interrupted)?;
+    }
+    let plan = Plan { target: trial.target(), direct: Some(Direct::default()), ..plan };
+    let Some((deed, slots)) = happening::prepare(&trial, stage)? else {
+        return generator.measure(&plan, watch);
+    };
+    let plan = Plan { direct: Some(Direct { watched: Some(slots) }), ..plan };
+    let mut acting = Acting::new(watch, Duration::from_secs_f64(stage.after_seconds), deed);
+    let mut measured = generator.measure(&plan, &mut acting)?;
+    match acting.finish() {
+        Ok(events) => {
+            if let Some(line) = &mut measured.timeline {
+                line.events = events;
+            }
+        }
+        Err(failure) => {
+            measured.unfinished.get_or_insert(failure.0);
+        }
+    }
+    Ok(measured)
+}
+
 /// A workload for a server.
 pub fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
     let (end, warm_up) = match workload.amount {
         Amount::Time(weight) => (End::After(pace.measure.mul_f64(weight)), pace.warm_up),
+        Amount::Seconds(seconds) => (End::After(Duration::from_secs_f64(seconds)), pace.warm_up),
         // A load that began with a warm-up would write its first records twice.
         Amount::Operations { count, .. } => (End::Operations(count), Duration::ZERO),
     };

@@ -231,8 +231,8 @@ fn published_figures_stand_beside_rows_that_there_are() {
     );
     assert_eq!(
         beside("whitepaper-2020"),
-        6 + all("whitepaper-2020", "durable"),
-        "one cluster for each number of cores, and the durable edition"
+        6 + 2 + all("whitepaper-2020", "durable"),
+        "one cluster for each number of cores, those of two masters beside two shards, and the durable edition"
     );
     assert_eq!(beside("whitepaper-essd-2025"), all("whitepaper-essd-2025", "capacity"));
 }
@@ -240,7 +240,7 @@ fn published_figures_stand_beside_rows_that_there_are() {
 #[test]
 fn what_is_published_is_measured_or_said_to_be_missing() {
     let absent: String = chapters::ABSENT.iter().map(|(title, _)| title.to_lowercase()).collect();
-    for word in ["clusters", "dtm"] {
+    for word in ["proxies", "dtm"] {
         assert!(absent.contains(word), "{word}");
     }
 }
@@ -380,6 +380,35 @@ fn scripts_stand_beside_the_command_that_they_call() {
             assert_eq!(script.work.value_bytes(), first.work.value_bytes(), "{}", script.label);
         }
     }
+}
+
+#[test]
+fn clusters_are_begun_for_who_has_a_recipe_and_for_nobody_else() {
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.name == "cluster").unwrap();
+    let edition = chapter.edition;
+    let plain = "redis-server --port {port} --save \"\"";
+    assert!(edition.takes(plain) && !edition.takes("keydb --port {port}"));
+    assert!(edition.terms(plain).apply(plain).ends_with("--save \"\" --cluster-enabled yes"));
+    assert_eq!(edition.servers(1, 5), 2, "what was running before takes no part");
+    for size in [Size::Standard, Size::Quick] {
+        let machine = Machine { cores: 2, memory_bytes: 4 << 30, ..Machine::default() };
+        let outlines = (chapter.sections)(&Scale::new(size, 1.0, &machine, 2));
+        let stages =
+            || outlines.iter().flat_map(|outline| &outline.workloads).map(|one| (one, one.stage.unwrap()));
+        let shards: Vec<u16> = stages().map(|(_, stage)| stage.shards).collect();
+        assert_eq!(shards, [1, 2, 4, 3, 3, 2]);
+        for (workload, stage) in stages().filter(|(_, stage)| stage.happening.is_some()) {
+            let Amount::Seconds(seconds) = workload.amount else { panic!("{}", workload.label) };
+            assert!(stage.after_seconds >= 1.0 && seconds > stage.after_seconds + 3.0, "{}", workload.label);
+        }
+        assert!(outlines[1..].iter().all(|outline| outline.layout == report::Layout::TimeLine));
+    }
+    let flag = AtomicBool::new(false);
+    let mut script = Script::default();
+    let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+    let mut rounds = Rounds::new(contestants(), &mut script, &flag, pace, 6);
+    let section = rounds.section("cluster", (chapter.sections)(&scale()).remove(0));
+    assert_eq!((counts(&section), rounds.remarks().len()), (vec![0; 3], 0));
 }
 
 #[test]

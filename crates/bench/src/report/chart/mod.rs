@@ -1,4 +1,4 @@
-//! The charts, as inline SVG: throughput bars, latency by percentile, the rate second by second.
+//! The charts, as inline SVG: throughput bars, latency by percentile, the rate second by second, and what an event did to it.
 //!
 //! Drawn by hand since a page that follows the reader's light or dark needs classes in place of colours, and a reader who cannot
 //! see needs the figures in a title and a description; chart libraries write neither. Colours come from the page's
@@ -10,10 +10,12 @@
 mod bars;
 mod percentiles;
 mod seconds;
+mod timeline;
 
 pub use bars::bars;
 pub use percentiles::{Bounds, percentiles};
 pub use seconds::{SECONDS_MIN, has_line, seconds};
+pub use timeline::{has_timeline, timeline};
 
 use super::palette;
 use maud::{Markup, html};

@@ -1,14 +1,14 @@
 //! The chapters of the page: for each section its published table measured again, its charts, and every figure.
 //!
-//! Bars are drawn twice, for a wide and for a narrow page, and the style shows one: their text keeps its size on a phone.
+//! Bars and time lines are drawn twice, for a wide and for a narrow page, and the style shows one: their text keeps its size on a phone.
 
 use super::{dense, drawn, server_sheet};
 use crate::report::chart::{self, Bounds};
-use crate::report::{Chapter, Report, Section, layouts, palette, residence};
+use crate::report::{Chapter, Layout, Report, Section, layouts, palette, residence};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
-/// Pixels of the bars on a wide page and on a narrow one.
+/// Pixels of bars and time lines on a wide page and on a narrow one.
 const BARS: [(&str, f64); 2] = [("broad", 1_040.0), ("slim", 340.0)];
 
 /// One chapter.
@@ -38,9 +38,13 @@ fn part(report: &Report, section: &Section, id: &str) -> Markup {
                 (drawn(&layouts::published_layout(report, section)))
                 (cautions(section))
                 (memory_and_disk(report, section))
-                (throughput(report, section, id))
-                (percentiles(report, section, id))
-                (seconds(report, section, id))
+                @if section.layout == Layout::TimeLine {
+                    (timelines(report, section, id))
+                } @else {
+                    (throughput(report, section, id))
+                    (percentiles(report, section, id))
+                    (seconds(report, section, id))
+                }
                 h4 { "Every measurement" }
                 (dense(&layouts::details(report, section)))
                 (errors(section))
@@ -121,6 +125,25 @@ fn seconds(report: &Report, section: &Section, id: &str) -> Markup {
         }
         @if !measured().all(chart::has_line) {
             p class="note" { "Runs of fewer than " (chart::SECONDS_MIN) " seconds have no line here." }
+        }
+    }
+}
+
+fn timelines(report: &Report, section: &Section, id: &str) -> Markup {
+    let measured = || section.rows.iter().flat_map(|row| &row.measurements);
+    if !measured().any(chart::has_timeline) {
+        return html! {};
+    }
+    html! {
+        h4 { "Tenth by tenth of a second, operations per second" }
+        (legend(report, section))
+        @for (index, row) in section.rows.iter().enumerate() {
+            @for (class, width) in BARS {
+                div class=(class) { (chart::timeline(report, row, &format!("{id}-l{index}-{class}"), width)) }
+            }
+        }
+        p class="note" {
+            "The thin lines are the operations on the slots that it happened to; crosses are steps with errors, vertical rules are when it happened."
         }
     }
 }

@@ -90,6 +90,7 @@ fn workload(scale: &Scale, capacity: &Capacity, room: Room, name: &str, label: &
         },
         before: if is_load { Before::Empty } else { Before::AsItIs },
         group: 0,
+        stage: None,
     }
 }
 

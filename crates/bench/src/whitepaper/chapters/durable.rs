@@ -85,6 +85,7 @@ fn of_size(scale: &Scale, value_bytes: u64) -> [Workload; 3] {
             },
             before: if is_load { Before::Empty } else { Before::AsItIs },
             group,
+            stage: None,
         }
     };
     [

@@ -2,15 +2,13 @@
 //!
 //! Keys are filled in before SET, so that every GET finds its key and no server gains from being slow at filling.
 
-use super::{Amount, Before, Fill, Kv, Outline, Workload, beside, kv};
+use super::{Amount, Before, Fill, Kv, MEMTIER_PREFIX, Outline, Workload, beside, kv};
 use crate::report::{Layout, grouped};
 use crate::whitepaper::scale::{SLOW_RATE, Scale};
 use crate::work::{KeyPattern, Memtier, Work, Ycsb};
 
 /// Value sizes of the published comparison.
 const VALUE_BYTES: [u64; 3] = [256, 1_024, 2_048];
-/// memtier_benchmark's default prefix.
-const MEMTIER_PREFIX: &str = "memtier-";
 
 /// The sections on a machine.
 pub fn sections(scale: &Scale) -> Vec<Outline> {
@@ -85,6 +83,7 @@ fn set_and_get(scale: &Scale) -> Outline {
             value_bytes: 32,
         }),
         group: 0,
+        stage: None,
     };
     let mut seen = Vec::new();
     let mut figures = beside(|figure| figure.workload.starts_with("memtier 1:1").then_some(0));
@@ -129,6 +128,7 @@ fn load_read_update(scale: &Scale) -> Outline {
             },
             before: if is_load { Before::Empty } else { Before::AsItIs },
             group: 0,
+            stage: None,
         }
     };
     Outline {

@@ -4,6 +4,7 @@
 //! published, what stands beside them. Running them is `rounds`' part, drawing them the report's.
 
 mod capacity;
+mod cluster;
 mod durable;
 mod memory;
 mod pipelining;
@@ -15,6 +16,9 @@ use super::edition::{Edition, Kept, Room};
 use super::scale::Scale;
 use crate::report::{Allowance, Figure, Layout, Published, published};
 use crate::work::{Template, Work};
+
+/// memtier_benchmark's default prefix.
+const MEMTIER_PREFIX: &str = "memtier-";
 
 /// One chapter.
 pub struct Chapter {
@@ -95,14 +99,18 @@ pub const CHAPTERS: &[Chapter] = &[
         edition: Edition::Replicated(Kept::OnDisk),
         sections: replicated::sections,
     },
+    Chapter {
+        name: "cluster",
+        title: "Cluster",
+        about: "Shards behind one set of slots, spoken to directly: what several of them do, and what clients see when a master is killed and when slots move. All in memory. Every measurement has a cluster of its own, begun anew; the servers below are those of one shard. Peers take part whose command is plainly that of a redis-server or valkey-server; servers that were running before do not.",
+        edition: Edition::Cluster,
+        sections: cluster::sections,
+    },
 ];
 
 /// Published scenarios that no chapter covers, and why.
 pub const ABSENT: &[(&str, &str)] = &[
-    (
-        "Clusters and proxies",
-        "The run measures single servers. Of clusters only the smallest stand beside it.",
-    ),
+    ("Proxies", "The run speaks to servers directly, and to those of clusters in direct mode."),
     (
         "Global transactions through dtm",
         "They need the coordinator and two application servers beside the database.",
@@ -145,6 +153,42 @@ pub struct Workload {
     pub before: Before,
     /// Rows are shown by this number first, then in the order in which they are run.
     pub group: usize,
+    /// The cluster that it is run over, if it is not the chapter's servers one by one.
+    pub stage: Option<Stage>,
+}
+
+/// A cluster that a workload is run over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    /// Its shards.
+    pub shards: u16,
+    /// Servers of each.
+    pub copies: u16,
+    /// What is added to a peer's command, each option with a blank before it; if there is something, Tarn takes no part.
+    pub peer_options: &'static str,
+    /// What happens to it meanwhile.
+    pub happening: Option<Happening>,
+    /// When, in seconds from the beginning of the measurement.
+    pub after_seconds: f64,
+}
+
+impl Stage {
+    /// So many shards of one copy, to which nothing happens.
+    pub const fn quiet(shards: u16) -> Stage {
+        Stage { shards, copies: 1, peer_options: "", happening: None, after_seconds: 0.0 }
+    }
+}
+
+/// What happens to a cluster while it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// A master is killed.
+    Kill,
+    /// Slots go from one shard to another: the first ones, so many.
+    Move {
+        /// How many.
+        slots: u16,
+    },
 }
 
 /// How much of a workload is run.
@@ -152,6 +196,8 @@ pub struct Workload {
 pub enum Amount {
     /// For the time of a measurement, times a weight.
     Time(f64),
+    /// For so many seconds, however long others take.
+    Seconds(f64),
     /// So many operations, of which a slow server answers at least so many a second.
     Operations {
         /// How many.
@@ -166,7 +212,7 @@ impl Amount {
     pub fn weight(self) -> f64 {
         match self {
             Amount::Time(weight) => weight,
-            Amount::Operations { .. } => 0.0,
+            Amount::Seconds(_) | Amount::Operations { .. } => 0.0,
         }
     }
 }
@@ -198,6 +244,11 @@ pub struct Fill {
 }
 
 impl Fill {
+    /// The key of a number.
+    pub fn key(&self, number: u64) -> String {
+        format!("{}{number:0digits$}", self.prefix, digits = self.digits)
+    }
+
     /// The keys that redis-benchmark's tests draw from.
     fn of_kv(count: u64, value_bytes: u64) -> Fill {
         Fill { prefix: "key:", digits: 12, first: 0, count, value_bytes }
@@ -218,6 +269,7 @@ fn kv(test: &str, scale: &Scale, of: Kv, before: Before) -> Workload {
         amount: Amount::Time(1.0),
         before,
         group: 0,
+        stage: None,
     }
 }
 

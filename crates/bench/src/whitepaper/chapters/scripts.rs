@@ -81,6 +81,7 @@ fn workloads(runs: &[Run], scale: &Scale, keys: u64, pipeline: u32) -> Vec<Workl
         amount: Amount::Time(1.0),
         before: if index == 0 { Before::Filled(Fill::of_kv(keys, VALUE_BYTES)) } else { Before::AsItIs },
         group: 0,
+        stage: None,
     };
     runs.iter().enumerate().map(workload).collect()
 }

@@ -62,6 +62,7 @@ fn workloads(scale: &Scale, pipeline: u32) -> Vec<Workload> {
             amount: Amount::Time(1.0),
             before: Before::Empty,
             group: 0,
+            stage: None,
         }
     };
     CONNECTIONS.map(workload).into()
