@@ -144,7 +144,8 @@ fn who_waits_for_a_key_is_served_by_a_copy_that_brings_it() {
         relay.cut();
         relay.aim(master.address());
         relay.mend();
-        let bulks = |words: &[&str]| Value::Array(words.iter().map(|word| Value::Bulk((*word).into())).collect());
+        let bulks =
+            |words: &[&str]| Value::Array(words.iter().map(|word| Value::Bulk((*word).into())).collect());
         assert_eq!(waiting[0].read_value().unwrap(), bulks(&["list", "a"]), "{edition}, {is_empty}");
         assert_eq!(waiting[1].read_value().unwrap(), bulks(&["set", "a", "1"]), "{edition}, {is_empty}");
         assert_eq!(info(&mut client, "blocked_clients"), 1);
