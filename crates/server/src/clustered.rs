@@ -61,6 +61,8 @@ pub struct Part {
     marked: Mutex<BTreeSet<u16>>,
     /// Between which nodes and this one messages go, and since when.
     links: Mutex<BTreeMap<Link, UnixMs>>,
+    /// Libraries of functions that are loaded when this server begins a shard: each one's code.
+    libraries: Mutex<Vec<Vec<u8>>>,
 }
 
 /// A connection on which what is published is told.
@@ -82,6 +84,8 @@ struct State {
     has_been_told: bool,
     /// Config servers have told in this run that it is so, or have been told something later.
     is_confirmed: bool,
+    /// Config servers have told that this server has no place any more.
+    is_removed: bool,
     /// Of whom config servers have not heard for a while, as they said last.
     silent: Arc<BTreeSet<ServerId>>,
     /// As the own shard has told it.
@@ -202,6 +206,7 @@ impl Part {
             changed: Condvar::new(),
             marked: Mutex::default(),
             links: Mutex::default(),
+            libraries: Mutex::default(),
         };
         part.follow(config);
         part
@@ -244,6 +249,14 @@ impl Part {
         }
         self.renew(&mut state);
         true
+    }
+
+    /// This server has no place any more, whatever was told before.
+    pub fn note_removed(&self) {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.is_removed, true) {
+            self.renew(&mut state);
+        }
     }
 
     /// Of these servers config servers have not heard for a while.
@@ -328,6 +341,16 @@ impl Part {
         };
     }
 
+    /// Keeps libraries until this server begins a shard.
+    pub fn keep_libraries(&self, codes: Vec<Vec<u8>>) {
+        *self.libraries.lock() = codes;
+    }
+
+    /// The libraries that were kept, once.
+    pub fn take_libraries(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.libraries.lock())
+    }
+
     /// All links, and since when they are there.
     #[must_use]
     pub fn links(&self) -> BTreeMap<Link, UnixMs> {
@@ -367,6 +390,10 @@ impl View {
         if let Some(record) = state.record.as_ref().filter(|record| Some(record.id) == id) {
             // Of itself it knows before anybody tells it.
             topology.servers.entry(record.id).or_insert_with(|| record.clone());
+        }
+        if let Some(own) = id.and_then(|id| topology.servers.get_mut(&id)).filter(|_| state.is_removed) {
+            // As one that knows the others, and is to be no new one among them.
+            (own.place, own.is_met) = (None, true);
         }
         let place = id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
         let leads = place

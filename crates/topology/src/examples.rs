@@ -20,6 +20,7 @@ fn server(number: u8, place: Option<(u16, u32)>) -> Server {
         zone: String::new(),
         edition: Edition::Durable,
         place: place.map(|(shard, node)| Place { shard: ShardId(shard), node }),
+        is_met: place.is_none() && number == 9,
     }
 }
 
@@ -29,7 +30,7 @@ fn shard(number: u16, epoch: u64, master: Option<u32>, members: &[u32]) -> Shard
 }
 
 /// Shard 0 of servers 1, which is its master, and 2; shard 1 of 4, and of 3, which is its master, and of 5, which is no member; shard 2 of 6,
-/// which has not begun it; and 9, which waits.
+/// which has not begun it; and 9, which waits, and was met.
 pub(crate) fn three_shards() -> Topology {
     let servers = [
         server(1, Some((0, 1))),

@@ -62,6 +62,8 @@ pub struct Server {
     pub edition: Edition,
     /// Its place; None: it waits for one.
     pub place: Option<Place>,
+    /// Whether somebody has said CLUSTER MEET of it, while it waits for a place: who speaks Redis Cluster is told of it, and it may begin a shard.
+    pub is_met: bool,
 }
 
 /// How it stands with a shard: whom the decision on it names, by their numbers in it.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! topology  tarn-topology 1 cluster-id revision
-//! server    server id host port tls-port hostname zone edition (- | shard node)
+//! server    server id host port tls-port hostname zone edition (- | met | shard node)
 //! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
 //! slots     slots (first-last=shard)...
 //! last move last-move id                                        unless there was none
@@ -25,6 +25,9 @@ use wire::SLOTS;
 /// The longest host name, zone or other name.
 const NAME_BYTES_MAX: usize = 255;
 
+/// What stands in the place of a place for a server that was met.
+const MET: &str = "met";
+
 /// The first words of a topology of this form.
 const HEAD: &str = "tarn-topology 1";
 
@@ -32,9 +35,10 @@ impl Server {
     /// As a line, without its end.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let Server { id, host, port, tls_port, hostname, zone, edition, place } = self;
+        let Server { id, host, port, tls_port, hostname, zone, edition, place, is_met } = self;
         let (hostname, zone, edition) = (or_dash(hostname), or_dash(zone), edition.name());
-        let place = place.map_or("-".to_owned(), |Place { shard, node }| format!("{shard} {node}"));
+        let waits = if *is_met { MET } else { "-" };
+        let place = place.map_or(waits.to_owned(), |Place { shard, node }| format!("{shard} {node}"));
         format!("server {id} {host} {port} {tls_port} {hostname} {zone} {edition} {place}")
     }
 
@@ -45,10 +49,11 @@ impl Server {
         let (fixed, place) = words.split_at_checked(8)?;
         let &[kind, id, host, port, tls_port, hostname, zone, edition] = fixed else { return None };
         let place = match place {
-            ["-"] => None,
+            ["-" | MET] => None,
             [shard, node] => Some(Place { shard: shard_id(shard)?, node: number(node)? }),
             _ => return None,
         };
+        let is_met = line.ends_with(MET) && place.is_none();
         let is_server = kind == "server" && is_name(host);
         is_server.then_some(())?;
         Some(Server {
@@ -60,6 +65,7 @@ impl Server {
             zone: name(zone)?,
             edition: Edition::named(edition)?,
             place,
+            is_met,
         })
     }
 }
@@ -291,10 +297,16 @@ mod tests {
             zone: if byte == 2 { "b".to_owned() } else { String::new() },
             edition: Edition::Durable,
             place,
+            is_met: byte == 5,
         };
         let place = |shard, node| Some(Place { shard: ShardId(shard), node });
-        let servers =
-            [server(1, place(0, 1)), server(2, place(0, 2)), server(3, place(7, 1)), server(4, None)];
+        let servers = [
+            server(1, place(0, 1)),
+            server(2, place(0, 2)),
+            server(3, place(7, 1)),
+            server(4, None),
+            server(5, None),
+        ];
         let shard = |id, master, beginner| Shard {
             id: ShardId(id),
             epoch: u64::from(id),

@@ -1,6 +1,7 @@
 //! A topology as clients of Redis Cluster are told it: what CLUSTER SLOTS, SHARDS, NODES, REPLICAS and INFO answer, and redirections.
 //!
-//! Who has no master is a master without slots here, as a new node of Redis Cluster is. There is no bus: its ports are written as Redis would
+//! Who has no master is a master without slots here, as a new node of Redis Cluster is; and one that waits for a place is not told of, and tells of nobody, as such a node
+//! is before it was met ([`Server::is_met`]). There is no bus: its ports are written as Redis would
 //! number them, its links are up but to servers that config servers do not hear of, and nothing is told of messages.
 
 use crate::ids::{ServerId, ShardId};
@@ -117,9 +118,10 @@ impl Telling<'_> {
 
     /// CLUSTER SHARDS: each shard with its slots and nodes, and each server without a shard as one by itself.
     pub fn shards(&self, reply: &mut Reply<'_>) {
-        let spares = self.topology.servers.values().filter(|server| self.shard_of(server).is_none());
+        let spares = self.known().filter(|server| self.shard_of(server).is_none());
         let mut all: Vec<(Vec<SlotRange>, Vec<&Server>)> = Vec::new();
-        for shard in self.topology.shards.keys() {
+        let shards = self.topology.shards.keys().filter(|_| !self.is_stranger());
+        for shard in shards {
             let servers: Vec<&Server> = self.topology.servers_of(*shard).collect();
             if !servers.is_empty() {
                 all.push((self.topology.slots.ranges_of(*shard).collect(), servers));
@@ -173,7 +175,7 @@ impl Telling<'_> {
     /// CLUSTER NODES: a line for each server.
     #[must_use]
     pub fn nodes(&self) -> String {
-        let mut servers: Vec<&Server> = self.topology.servers.values().collect();
+        let mut servers: Vec<&Server> = self.known().collect();
         servers.sort_by_key(|server| (server.place.is_none(), server.place, server.id));
         servers.into_iter().map(|server| self.line(server) + "\n").collect()
     }
@@ -247,7 +249,7 @@ impl Telling<'_> {
             ("cluster_slots_ok", served as u64),
             ("cluster_slots_pfail", 0),
             ("cluster_slots_fail", (assigned - served.min(assigned)) as u64),
-            ("cluster_known_nodes", topology.servers.len() as u64),
+            ("cluster_known_nodes", self.known().count() as u64),
             ("cluster_size", with_slots.len() as u64),
             ("cluster_current_epoch", epoch),
             ("cluster_my_epoch", own_epoch),
@@ -276,6 +278,18 @@ impl Telling<'_> {
         }
     }
 
+    /// Whether the teller waits for a place, and nobody has met it.
+    fn is_stranger(&self) -> bool {
+        self.topology.servers.get(&self.own).is_some_and(is_unmet)
+    }
+
+    /// The servers that are nodes of one cluster with the teller, and itself.
+    fn known(&self) -> impl Iterator<Item = &Server> {
+        let is_stranger = self.is_stranger();
+        let is_known = move |server: &&Server| server.id == self.own || !is_stranger && !is_unmet(server);
+        self.topology.servers.values().filter(is_known)
+    }
+
     fn shard_of(&self, server: &Server) -> Option<ShardId> {
         server.place.map(|place| place.shard).filter(|shard| self.topology.shards.contains_key(shard))
     }
@@ -294,6 +308,10 @@ impl Telling<'_> {
     fn port(&self, server: &Server) -> u16 {
         if self.is_secure { server.tls_port } else { server.port }
     }
+}
+
+fn is_unmet(server: &Server) -> bool {
+    server.place.is_none() && !server.is_met
 }
 
 fn pair(name: &str, text: &str, reply: &mut Reply<'_>) {
@@ -450,6 +468,25 @@ mod tests {
         let replicas = |number: u8| telling.replicas(&topology.servers[&id(number)]);
         assert_eq!(replicas(3), Some(vec![lines[2].to_owned(), lines[4].to_owned()]));
         assert_eq!((replicas(9), replicas(2)), (Some(Vec::new()), None));
+    }
+
+    #[test]
+    fn who_was_not_met_is_not_told_of_and_tells_of_nobody() {
+        let mut topology = three_shards();
+        let spare = topology.servers.get_mut(&id(9)).expect("it is there");
+        spare.is_met = false;
+        let told = telling(&topology, Endpoint::Address, false);
+        assert_eq!(told.nodes().lines().count(), 6);
+        assert!(!told.nodes().contains(&id(9).to_string()));
+        assert!(told.info().contains("cluster_known_nodes:6\r\n"), "{}", told.info());
+        assert!(replied(Protocol::Resp2, |reply| told.shards(reply)).starts_with("*3 "));
+        let told = Telling { own: id(9), ..told };
+        let line = format!("{} 10.0.0.9:7009@17009 myself,master - 0 0 0 connected\n", id(9));
+        assert_eq!(told.nodes(), line);
+        assert!(told.info().contains("cluster_known_nodes:1\r\n"), "{}", told.info());
+        assert!(replied(Protocol::Resp2, |reply| told.shards(reply)).starts_with("*1 "));
+        // Where slots are it tells all the same: a client may ask it first.
+        assert!(replied(Protocol::Resp2, |reply| told.slots(reply)).starts_with("*2 "));
     }
 
     #[test]

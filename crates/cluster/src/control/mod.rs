@@ -6,6 +6,7 @@
 //! 2. One change of its own is under way at a time, and the next is thought of when what the last one did is seen.
 //! 3. All that it needs to know lies in the store, except who was heard of late. A leader that has just begun takes everybody for heard.
 
+mod balancing;
 mod election;
 mod emptying;
 mod losing;
@@ -26,6 +27,7 @@ pub use rebalance::Measure;
 pub use view::{Leader, Policy, Standing, View, key};
 
 use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
+use balancing::Balance;
 use election::Election;
 use moves::Moves;
 use orders::Orders;
@@ -179,6 +181,7 @@ pub struct Control {
     joining: Vec<Joining>,
     orders: Orders,
     moves: Moves,
+    balance: Balance,
     /// What was told of what makes no sense in the store.
     troubles: BTreeSet<String>,
     actions: Vec<Action>,
@@ -200,6 +203,7 @@ impl Control {
             joining: Vec::new(),
             orders: Orders::default(),
             moves: Moves::default(),
+            balance: Balance::default(),
             troubles: BTreeSet::new(),
             actions: Vec::new(),
         }
@@ -364,8 +368,7 @@ impl Control {
                 known.map_or_else(String::new, losing::address)
             )
         } else {
-            let place = known.and_then(|known| known.place);
-            let server = Server { place, ..server };
+            let server = as_known(server, known);
             let is_known = known == Some(&server);
             // It is there as long as it takes until it says so itself.
             self.heard.entry(server.id).or_insert(Heard { at: now, figures: String::new() }).at = now;
@@ -420,6 +423,7 @@ impl Control {
     /// Who is not the leader any more answers nobody who waits for the leader's work.
     fn give_up(&mut self) {
         self.tell_what_is_done();
+        self.balance = Balance::default();
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }
@@ -427,6 +431,15 @@ impl Control {
         for ticket in given_up.collect::<Vec<_>>() {
             self.refuse_to_lead(ticket);
         }
+    }
+}
+
+/// A server as it introduces itself, with what was known of it that it does not say.
+fn as_known(server: Server, known: Option<&Server>) -> Server {
+    Server {
+        place: known.and_then(|known| known.place),
+        is_met: known.is_some_and(|known| known.is_met),
+        ..server
     }
 }
 

@@ -355,8 +355,14 @@ impl Control {
 
     /// What is to go where, so that all shards have the same.
     fn rebalanced(&self, view: &View, by: Measure) -> Result<Vec<Shift>, String> {
-        let loads: Result<Vec<Load>, String> = view
-            .begun()
+        let loads = self.loads(view, by)?;
+        let moves = view.moves.values().filter(|one| is_unfinished(one));
+        Ok(rebalance::shifts(&loads, &view.slots, &moves.collect::<Vec<_>>(), by))
+    }
+
+    /// What each shard has, as its master has said last.
+    pub(super) fn loads(&self, view: &View, by: Measure) -> Result<Vec<Load>, String> {
+        view.begun()
             .map(|shard| {
                 let amount = match by {
                     Measure::Slots => Some(view.slots.count_of(shard) as u64),
@@ -367,9 +373,7 @@ impl Control {
                 })?;
                 Ok(Load { shard, amount })
             })
-            .collect();
-        let moves = view.moves.values().filter(|one| is_unfinished(one));
-        Ok(rebalance::shifts(&loads?, &view.slots, &moves.collect::<Vec<_>>(), by))
+            .collect()
     }
 }
 

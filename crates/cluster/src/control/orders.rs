@@ -2,10 +2,12 @@
 //! given again.
 
 use super::losing::Losing;
+use super::rebalance::Measure;
 use super::view::{Standing, View, key};
 use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use topology::{Server, ServerId, ShardId, SlotMap};
 
@@ -30,6 +32,10 @@ pub enum Order {
     Switch(ShardId, Option<ServerId>),
     /// A server that waits for a place is to have one in this shard.
     Place(ServerId, ShardId),
+    /// Who speaks Redis Cluster is to be told of a server that waits for a place.
+    Meet(ServerId),
+    /// A server that waits for a place is to begin a shard, without waiting for others.
+    Begin(ServerId),
     /// A server is to go; by force also if nobody can stand in for it.
     Remove(ServerId, Force),
     /// A shard whose members are gone for good is to begin anew with what another server has.
@@ -62,9 +68,16 @@ pub enum Setting {
     ReplaceAfter(Duration),
     /// Bytes that a move takes in a second.
     MoveRate(u64),
+    /// What shards are to have the same of by themselves.
+    AutoRebalance(Option<Measure>),
+    /// By how many percent they may differ before that.
+    RebalanceThreshold(u32),
     /// Another attempt at restoring a backup.
     NextRestore,
 }
+
+/// The least and the most that `rebalance-threshold` can be: what is measured is never quite the same.
+const THRESHOLD_PERCENT: RangeInclusive<u32> = 5..=1000;
 
 impl Setting {
     /// A setting that an operator may give, by its name.
@@ -84,8 +97,19 @@ impl Setting {
             },
             "replace-after" => Ok(Setting::ReplaceAfter(Policy::read_replace_after(value)?)),
             "move-rate" => Ok(Setting::MoveRate(number()?)),
+            "auto-rebalance" => match (value, Measure::named(value)) {
+                ("no", _) => Ok(Setting::AutoRebalance(None)),
+                (_, Some(measure)) => Ok(Setting::AutoRebalance(Some(measure))),
+                _ => Err("auto-rebalance is no, slots, keys, bytes or ops".to_owned()),
+            },
+            "rebalance-threshold" => match u32::try_from(number()?) {
+                Ok(percent) if THRESHOLD_PERCENT.contains(&percent) => {
+                    Ok(Setting::RebalanceThreshold(percent))
+                }
+                _ => Err("rebalance-threshold is 5 to 1000 (percent)".to_owned()),
+            },
             _ => Err(format!(
-                "there is no setting '{name}': copies, shards, replace-after (seconds), move-rate (bytes a second)"
+                "there is no setting '{name}': copies, shards, replace-after (seconds), move-rate (bytes a second), auto-rebalance (no, slots, keys, bytes, ops), rebalance-threshold (percent)"
             )),
         }
     }
@@ -98,6 +122,8 @@ impl Setting {
             Setting::OneShardMore => Policy { shards: (policy.shards + 1).min(ShardId::END.0 - 1), ..policy },
             Setting::ReplaceAfter(replace_after) => Policy { replace_after, ..policy },
             Setting::MoveRate(move_rate) => Policy { move_rate, ..policy },
+            Setting::AutoRebalance(auto_rebalance) => Policy { auto_rebalance, ..policy },
+            Setting::RebalanceThreshold(rebalance_threshold) => Policy { rebalance_threshold, ..policy },
             Setting::NextRestore => Policy { restore: policy.restore + 1, ..policy },
         }
     }
@@ -114,6 +140,10 @@ pub enum Done {
     Remove(ServerId),
     /// A spare gets a place, beside a server that is to go, or to be master.
     Place(ServerId, ShardId),
+    /// Who speaks Redis Cluster is told of a spare.
+    Meet(ServerId),
+    /// A spare begins a shard.
+    Begin(ServerId),
     /// A backup is restored: by whom, and who has which slots.
     Restored(u64, SlotMap),
     /// Members that are gone for good go, now that their shard has another master; what is told then.
@@ -234,9 +264,15 @@ impl Control {
                         self.view.as_ref().and_then(|view| view.policy).map_or(0, |policy| policy.restore)
                     )
                 }
-                (Done::Policy(_) | Done::Remove(_) | Done::Place(..) | Done::Restored(..), _) => {
-                    "OK".to_owned()
-                }
+                (
+                    Done::Policy(_)
+                    | Done::Remove(_)
+                    | Done::Place(..)
+                    | Done::Meet(_)
+                    | Done::Begin(_)
+                    | Done::Restored(..),
+                    _,
+                ) => "OK".to_owned(),
             };
             self.orders.0.remove(&ticket);
             self.answer(ticket, Ok(told));
@@ -316,6 +352,8 @@ impl Control {
             }
             (Order::Remove(id, force), stage) => self.next_of_removal(view, *id, *force, stage, now),
             (Order::Place(id, shard), _) => self.next_of_placing(view, *id, *shard, now),
+            (Order::Meet(id), _) => next_of_meeting(view, *id),
+            (Order::Begin(id), _) => self.next_of_beginning(view, *id, now),
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) if policy.shards >= ShardId::END.0 - 1 => refuse(NO_MORE_SHARDS),
@@ -363,6 +401,29 @@ impl Control {
                 edition.name()
             )),
             None => place(view, id, shard),
+        }
+    }
+
+    fn next_of_beginning(&self, view: &View, id: ServerId, now: Moment) -> Next {
+        let Some(server) = view.servers.get(&id) else { return unknown(view, id) };
+        if let Some(place) = server.place {
+            let standing = view.shards.get(&place.shard);
+            let has_begun_it = match standing {
+                Some(Standing::Unbegun(node)) => *node == place.node,
+                _ => standing.and_then(Standing::master) == Some(place.node),
+            };
+            return match has_begun_it {
+                true => Next::End(Ok("OK".to_owned())),
+                false => refuse(format!("server {id} has a place already")),
+            };
+        }
+        if self.silence(id, now) >= SILENT {
+            return refuse(format!("server {id} is not heard of"));
+        }
+        match (view.policy, view.next_shard()) {
+            (None, _) => Next::Wait,
+            (Some(_), None) => refuse(NO_MORE_SHARDS),
+            (Some(_), Some(_)) => Next::Stage(Stage::Ready(Done::Begin(id))),
         }
     }
 
@@ -451,6 +512,10 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
         Order::AddShard | Order::Set(..) | Order::BeginRestore => view.why_spoilt(key::POLICY),
         Order::Switch(of, _) => view.why_spoilt(key::POLICY).or_else(|| shard(of)),
         Order::Place(id, of) => server(id).or_else(|| shard(of)),
+        Order::Meet(id) => server(id),
+        Order::Begin(id) => {
+            view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| view.why_no_shard())
+        }
         Order::Remove(id, _) => view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| {
             view.servers.get(id).and_then(|server| server.place).and_then(|place| shard(&place.shard))
         }),
@@ -459,6 +524,24 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
             let keys = view.why_spoilt(key::POLICY).or_else(|| view.why_spoilt(key::SLOTS));
             keys.or_else(|| view.why_senseless("shards/"))
         }
+    }
+}
+
+fn next_of_meeting(view: &View, id: ServerId) -> Next {
+    match view.servers.get(&id) {
+        None => unknown(view, id),
+        Some(server) if server.place.is_some() || server.is_met => Next::End(Ok("OK".to_owned())),
+        Some(_) => Next::Stage(Stage::Ready(Done::Meet(id))),
+    }
+}
+
+/// Nothing can be done with a server that is not there.
+fn unknown(view: &View, id: ServerId) -> Next {
+    match view.removed.contains(&id) {
+        true => refuse(format!(
+            "server {id} was removed from the cluster; it may come back with an empty directory"
+        )),
+        false => refuse(format!("there is no server {id}")),
     }
 }
 

@@ -4,7 +4,9 @@ use super::election::is_vacant;
 use super::moves::Followed;
 use super::orders::{Done, Setting};
 use super::view::{Standing, View, key};
-use super::{Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, shard_of};
+use super::{
+    Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, as_known, shard_of,
+};
 use crate::store::{Change, Compare, LeaseId, Outcome, Revision, Write};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,9 +83,33 @@ impl Draft {
         let server = self.after.servers.get(&id)?.clone();
         self.write(key::number(shard), Some(node.to_string()), None);
         self.after.numbers.insert(shard, node);
-        self.put_server(Server { place: Some(Place { shard, node }), ..server });
+        self.put_server(Server { place: Some(Place { shard, node }), is_met: false, ..server });
         self.then.notes.push(format!("Server {id} is node {node} of shard {shard}"));
         Some(node)
+    }
+
+    /// Who speaks Redis Cluster is told of a server that waits for a place.
+    fn meet(&mut self, id: ServerId) {
+        if let Some(server) = self.after.servers.get(&id).filter(|server| server.place.is_none()).cloned() {
+            self.put_server(Server { is_met: true, ..server });
+        }
+    }
+
+    /// Has a server that waits for a place begin a shard, by itself at first. False: it cannot.
+    fn begin_with(&mut self, id: ServerId) -> bool {
+        let waits = self.after.servers.get(&id).is_some_and(|server| server.place.is_none());
+        let Some(policy) = self.after.policy.filter(|_| waits) else { return false };
+        let Some(shard) = self.after.next_shard() else { return false };
+        let Some(node) = self.place(id, shard) else { return false };
+        self.put_shard(shard, Standing::Unbegun(node));
+        // It is one of those that are wanted, if some are missing.
+        let shards = u16::try_from(self.after.shards.len()).unwrap_or(u16::MAX);
+        if shards > policy.shards {
+            let policy = Policy { shards, ..policy };
+            self.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+            self.after.policy = Some(policy);
+        }
+        true
     }
 
     /// Has the change be one of the store in any case, if nothing else is.
@@ -160,8 +186,9 @@ impl Control {
                 self.answer(joining.ticket, Err(format!("UNAVAILABLE {why}")));
                 continue;
             }
-            let place = draft.after.servers.get(&joining.server.id).and_then(|known| known.place);
-            draft.put_server(Server { place, ..joining.server.clone() });
+            let known = draft.after.servers.get(&joining.server.id);
+            let server = as_known(joining.server.clone(), known);
+            draft.put_server(server);
             draft.then.joined.push(joining);
         }
         self.plan_orders(draft);
@@ -169,6 +196,7 @@ impl Control {
         self.plan_copies(draft, now);
         self.plan_shards(draft, now);
         plan_slots(draft);
+        self.plan_balance(draft, now);
     }
 
     /// What operators want and can be done at once.
@@ -226,6 +254,13 @@ impl Control {
                     continue;
                 }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
+                Done::Meet(id) => draft.meet(*id),
+                Done::Begin(id) => {
+                    if draft.after.why_no_shard().is_some() || !draft.begin_with(*id) {
+                        self.orders.reconsider(ticket);
+                        continue;
+                    }
+                }
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));
                     draft.then.notes.push(told.clone());
@@ -274,7 +309,8 @@ impl Control {
             .values()
             .filter(|server| server.place.is_none() && self.lives(server.id, now))
             .collect();
-        spares.sort_by(|a, b| (&a.host, a.port, a.id).cmp(&(&b.host, b.port, b.id)));
+        // Who was met may be meant for a shard of its own.
+        spares.sort_by(|a, b| (a.is_met, &a.host, a.port, a.id).cmp(&(b.is_met, &b.host, b.port, b.id)));
         spares
     }
 

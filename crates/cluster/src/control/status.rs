@@ -1,7 +1,7 @@
 //! How a cluster stands, for operators: as JSON, which `tarn cluster status` makes a table of.
 
 use super::view::{Standing, View};
-use super::{Control, SILENT};
+use super::{Control, Measure, SILENT};
 use replication::insync::Moment;
 use serde_json::{Value, json};
 use topology::{Move, Server, ServerId, ShardId, Stage};
@@ -52,6 +52,8 @@ impl Control {
                 "replace_after_ms": u64::try_from(policy.replace_after.as_millis()).unwrap_or(u64::MAX),
                 "move_rate": policy.move_rate,
                 "awaits_restore": policy.restore != 0,
+                "auto_rebalance": policy.auto_rebalance.map(Measure::name),
+                "rebalance_threshold": policy.rebalance_threshold,
             })),
             "slots_covered": view.slots.count(),
             "serves": self.serves(now),

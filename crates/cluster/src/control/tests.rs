@@ -2,7 +2,9 @@
 //!
 //! What shards do among themselves is a model here: a master takes those into its decision that live, and one of the members takes its place when it is dead.
 
+mod balancing;
 mod losing;
+mod meeting;
 mod moves;
 mod senseless;
 
@@ -144,10 +146,20 @@ struct World {
     is_spoilt: bool,
     /// Has changes be less than they ought to.
     weaken: Option<fn(&mut Change)>,
+    /// How many keys each slot holds, if that is said.
+    weigh: Option<fn(u16) -> u64>,
 }
 
 fn policy(shards: u16) -> Policy {
-    Policy { copies: 2, shards, replace_after: Duration::from_secs(20), move_rate: 0, restore: 0 }
+    Policy {
+        copies: 2,
+        shards,
+        replace_after: Duration::from_secs(20),
+        move_rate: 0,
+        restore: 0,
+        auto_rebalance: None,
+        rebalance_threshold: Policy::REBALANCE_THRESHOLD,
+    }
 }
 
 impl World {
@@ -181,6 +193,7 @@ impl World {
             gives_up: false,
             is_spoilt: false,
             weaken: None,
+            weigh: None,
         };
         for _ in 0..configs {
             let config = world.config();
@@ -223,6 +236,7 @@ impl World {
             zone: zone.to_owned(),
             edition: Edition::Memory,
             place: None,
+            is_met: false,
         };
         self.nodes.push(Node { server, is_up: true, offset: 1, has_joined: false, up_since: self.now });
     }
@@ -393,7 +407,11 @@ impl World {
                     let event = Event::Here {
                         id: server.id,
                         at: self.now,
-                        figures: format!("life=7 offset={}", self.nodes[at].offset),
+                        figures: format!(
+                            "life=7 offset={} keys={}",
+                            self.nodes[at].offset,
+                            self.keys(server.id)
+                        ),
                     };
                     self.tell(leader, event);
                 }
@@ -402,6 +420,17 @@ impl World {
                 }
             }
         }
+    }
+
+    /// How many keys a server has, if it is master of its shard.
+    fn keys(&self, id: ServerId) -> u64 {
+        let Some(weigh) = self.weigh else { return 0 };
+        let own = self.value(&key::server(id)).and_then(|(line, _, _)| Server::from_line(line));
+        let Some(place) = own.and_then(|own| own.place) else { return 0 };
+        let leads = self.standing(place.shard).and_then(|standing| standing.master()) == Some(place.node);
+        let slots = self.value(key::SLOTS).and_then(|(line, _, _)| topology::SlotMap::from_line(line));
+        let Some(slots) = slots.filter(|_| leads) else { return 0 };
+        slots.ranges_of(place.shard).flat_map(|range| range.slots()).map(weigh).sum()
     }
 
     fn value(&self, key: &str) -> Option<&(String, Revision, Option<LeaseId>)> {
@@ -856,7 +885,7 @@ fn settings_that_are_changed_at_the_same_time_all_count() {
     }
     let (line, _, _) = world.value(key::POLICY).expect("it is there");
     let wanted =
-        Policy { copies: 3, shards: 3, replace_after: Duration::from_secs(60), move_rate: 777, restore: 0 };
+        Policy { copies: 3, shards: 3, replace_after: Duration::from_secs(60), move_rate: 777, ..policy(1) };
     assert_eq!(Policy::from_line(line), Some(wanted));
 }
 

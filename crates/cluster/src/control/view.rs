@@ -1,9 +1,11 @@
 //! What the store holds of a cluster, as a config server last saw it.
 
 use super::SILENT;
+use super::rebalance::Measure;
 use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::time::Duration;
 use topology::{Move, Place, Server, ServerId, Shard, ShardId, SlotMap, Topology};
 
@@ -69,9 +71,16 @@ pub struct Policy {
     pub move_rate: u64,
     /// As long as it is not 0 slots are given to nobody, since a backup is to be restored: the number of the last attempt at that, from 1 on.
     pub restore: u64,
+    /// What shards are to have the same of without anybody's order; None: slots move by order only.
+    pub auto_rebalance: Option<Measure>,
+    /// By how many percent of the mean a shard may be off before slots move by themselves.
+    pub rebalance_threshold: u32,
 }
 
 impl Policy {
+    /// What [`Policy::rebalance_threshold`] is where nothing else is said.
+    pub const REBALANCE_THRESHOLD: u32 = 25;
+
     /// Reads for how long a server may be away: seconds, or a number with `s` or `ms` behind it. Never less than it takes to be sure that it is.
     ///
     /// # Errors
@@ -94,25 +103,47 @@ impl Policy {
     /// As a line.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let Policy { copies, shards, replace_after, move_rate, restore } = self;
+        let Policy { copies, shards, replace_after, move_rate, restore, .. } = self;
         let replace_after = replace_after.as_millis();
-        let restore = if *restore == 0 { String::new() } else { format!(" restore={restore}") };
-        format!(
-            "policy copies={copies} shards={shards} replace-after={replace_after} move-rate={move_rate}{restore}"
-        )
+        let mut line = format!(
+            "policy copies={copies} shards={shards} replace-after={replace_after} move-rate={move_rate}"
+        );
+        // Writing to a string does not fail.
+        if *restore != 0 {
+            let _ = write!(line, " restore={restore}");
+        }
+        if let Some(measure) = self.auto_rebalance {
+            let _ = write!(line, " auto-rebalance={}", measure.name());
+        }
+        if self.rebalance_threshold != Policy::REBALANCE_THRESHOLD {
+            let _ = write!(line, " rebalance-threshold={}", self.rebalance_threshold);
+        }
+        line
     }
 
-    /// From a line; None: it is none. What was written before there were moves says nothing of them.
+    /// From a line; None: it is none. What was written before there was a setting says nothing of it.
     #[must_use]
     pub fn from_line(line: &str) -> Option<Policy> {
         let mut words = line.split(' ');
         (words.next() == Some("policy")).then_some(())?;
         let mut read = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok();
         let (copies, shards, replace_after) = (read("copies")?, read("shards")?, read("replace-after")?);
-        let (move_rate, restore) = (read("move-rate").unwrap_or(0), read("restore").unwrap_or(0));
+        let (mut move_rate, mut restore) = (0, 0);
+        let (mut auto_rebalance, mut rebalance_threshold) = (None, Policy::REBALANCE_THRESHOLD);
+        for word in words {
+            match word.split_once('=')? {
+                ("move-rate", value) => move_rate = value.parse().ok()?,
+                ("restore", value) => restore = value.parse().ok()?,
+                ("auto-rebalance", value) => auto_rebalance = Some(Measure::named(value)?),
+                ("rebalance-threshold", value) => rebalance_threshold = value.parse().ok()?,
+                _ => return None,
+            }
+        }
         Some(Policy {
             move_rate,
             restore,
+            auto_rebalance,
+            rebalance_threshold,
             copies: u32::try_from(copies).ok().filter(|copies| *copies > 0)?,
             shards: u16::try_from(shards).ok().filter(|shards| *shards < ShardId::END.0)?,
             replace_after: Duration::from_millis(replace_after),

@@ -103,6 +103,8 @@ impl Default for Given {
                 replace_after: Duration::from_secs(600),
                 move_rate: 0,
                 restore: 0,
+                auto_rebalance: None,
+                rebalance_threshold: Policy::REBALANCE_THRESHOLD,
             },
             lease: Duration::from_secs(3),
         }

@@ -48,7 +48,8 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
   backup DIR [--verify]        what all shards hold at one moment, while clients go on; --verify: looks at one, and asks
                                no cluster
   restore DIR                  brings a backup to a new cluster, whose config servers were begun with --await-restore yes
-  set NAME VALUE               copies, shards, replace-after (seconds) or move-rate (bytes a second, 0: unlimited)
+  set NAME VALUE               copies, shards, replace-after (seconds), move-rate (bytes a second, 0: unlimited),
+                               auto-rebalance (no, slots, keys, bytes, ops) or rebalance-threshold (percent)
 
   move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
   Whatever ends them, the moves go on: the same command again, or `moves`, shows them.

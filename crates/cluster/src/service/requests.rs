@@ -399,6 +399,8 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             return status(desk, words, passed, sub == "MOVES", is_json).await;
         }
         ("ADD-SHARD", []) => Order::AddShard,
+        ("ADD-SHARD", [with, server]) if upper(with) == "WITH" => Order::Begin(id(server)?),
+        ("MEET-SERVER", [server]) => Order::Meet(id(server)?),
         ("SET", [name, value]) => Order::Set(text(name)?.to_ascii_lowercase(), text(value)?.to_owned()),
         ("SWITCH", [shard]) => Order::Switch(ShardId(number(shard)?), None),
         ("SWITCH", [shard, to, server]) if upper(to) == "TO" => {
@@ -432,14 +434,16 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
 const HELP: &[&str] = &[
     "CLUSTER STATUS [JSON]",
     "    Who is in the cluster, and how its shards stand.",
-    "CLUSTER ADD-SHARD",
-    "    One shard more, as soon as there are servers for it.",
+    "CLUSTER ADD-SHARD [WITH ID]",
+    "    One shard more, as soon as there are servers for it; or at once, with one server that waits for a place.",
     "CLUSTER REMOVE-SHARD SHARD",
     "    Its slots go to the others: the moves. Said again when it has none, it goes with its servers.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
     "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
     "    A shard whose members are all gone for good begins anew with what this server has.",
+    "CLUSTER MEET-SERVER ID",
+    "    Clients of Redis Cluster are told of a server that waits for a place.",
     "CLUSTER PLACE-SERVER ID SHARD",
     "    A server that waits for a place has one in this shard.",
     "CLUSTER REMOVE-SERVER ID [FORCE]",
@@ -456,7 +460,7 @@ const HELP: &[&str] = &[
     "    Somebody brings a backup to a cluster that waits for one: `+restore N`. Who has begun before does not go on.",
     "CLUSTER RESTORE END N SLOTS",
     "    All of it is there, and slots have these owners.",
-    "CLUSTER SET copies|shards|replace-after|move-rate VALUE",
+    "CLUSTER SET copies|shards|replace-after|move-rate|auto-rebalance|rebalance-threshold VALUE",
     "    A setting of the cluster.",
     "TOPOLOGY GET",
     "    What servers and proxies are told.",

@@ -155,6 +155,8 @@ impl Config {
                     replace_after: Duration::from_secs(60),
                     move_rate: 0,
                     restore: 0,
+                    auto_rebalance: None,
+                    rebalance_threshold: Policy::REBALANCE_THRESHOLD,
                 },
                 lease: Duration::from_secs(3),
             },

@@ -252,6 +252,9 @@ impl Joining<'_> {
                 Warning,
                 "This server has no place in the cluster any more; to have another, it starts with an empty directory"
             );
+            if let Some(part) = self.server.clustered.get() {
+                part.note_removed();
+            }
             shard.happened(Event::Removed);
         }
     }
@@ -286,6 +289,7 @@ impl Joining<'_> {
             zone: text(config.cluster_zone()),
             edition: edition(config.edition()),
             place: None,
+            is_met: false,
         };
         Ok(own.to_line())
     }
@@ -361,6 +365,10 @@ impl Joining<'_> {
         if self.server.shard.get().is_none() {
             let settings = self.settings(topology, place, nodes.clone());
             log!(Notice, "This server is node {} of shard {}", place.node, place.shard);
+            if let Some(part) = self.server.clustered.get().filter(|_| !begins(topology, place)) {
+                // It has its master's.
+                drop(part.take_libraries());
+            }
             insync::enter(self.server, settings)?;
         }
         if let Some(shard) = self.server.shard.get() {
@@ -370,7 +378,7 @@ impl Joining<'_> {
             if let Some(told) = topology.shards.get(&place.shard) {
                 shard.happened(Event::Decided { epoch: Epoch(told.epoch) });
             }
-            if topology.shards.get(&place.shard).is_some_and(|told| told.beginner == Some(place.node)) {
+            if begins(topology, place) {
                 begin_shard(shard);
             }
         }
@@ -390,6 +398,11 @@ impl Joining<'_> {
             options,
         }
     }
+}
+
+/// Whether whoever has a place is to begin its shard.
+fn begins(topology: &Topology, place: Place) -> bool {
+    topology.shards.get(&place.shard).is_some_and(|told| told.beginner == Some(place.node))
 }
 
 /// Begins the shard, unless it is known to have begun.

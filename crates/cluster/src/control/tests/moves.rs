@@ -9,7 +9,7 @@
 
 use super::{PREFIX, World, policy, seeds};
 use crate::control::view::key;
-use crate::control::{Epochs, Event, Measure, Request, Shift, Standing, View, Word};
+use crate::control::{Epochs, Event, Measure, Policy, Request, Shift, Standing, View, Word};
 use crate::store::Change;
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,7 +27,7 @@ const LINE_MAX: usize = 8;
 
 /// What may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     /// The leader gives slots without a compare of the decisions.
     NoCompareOfDecisions,
     /// A change that gives slots away compares the decisions and nothing else: neither the move, nor the owners, nor who leads.
@@ -92,7 +92,7 @@ enum Message {
 }
 
 /// A cluster whose slots move.
-struct Moving {
+pub(super) struct Moving {
     world: World,
     fault: Option<Fault>,
     committed: BTreeMap<ShardId, Contents>,
@@ -169,7 +169,11 @@ impl Master {
 
 impl Moving {
     fn new(seed: u64, fault: Option<Fault>) -> Moving {
-        let mut world = World::new(seed, 3, policy(3));
+        Moving::new_as(seed, fault, policy(3))
+    }
+
+    fn new_as(seed: u64, fault: Option<Fault>, policy: Policy) -> Moving {
+        let mut world = World::new(seed, 3, policy);
         for at in 0..7 {
             world.add_server(if at % 2 == 0 { "z0" } else { "z1" });
         }
@@ -211,7 +215,7 @@ impl Moving {
     }
 
     /// What the store holds now.
-    fn truth(&mut self) -> &View {
+    pub(super) fn truth(&mut self) -> &View {
         for (revision, changed) in &self.world.store.history[self.seen..] {
             self.truth.follow(*revision, changed, PREFIX);
         }
@@ -251,7 +255,7 @@ impl Moving {
         self.last_seen = moves.values().map(|one| (one.id, one.attempt)).collect();
     }
 
-    fn run_for(&mut self, span: Duration) {
+    pub(super) fn run_for(&mut self, span: Duration) {
         let end = self.world.now.plus(span);
         while self.world.now < end && self.violation.is_none() {
             self.step();
@@ -559,7 +563,12 @@ impl Moving {
 
     /// A minute in which much goes wrong, then some in which nothing does.
     fn play(seed: u64, fault: Option<Fault>) -> Result<Moving, String> {
-        let mut moving = Moving::new(seed, fault);
+        Moving::play_as(seed, fault, policy(3))
+    }
+
+    /// The same with other settings.
+    pub(super) fn play_as(seed: u64, fault: Option<Fault>, policy: Policy) -> Result<Moving, String> {
+        let mut moving = Moving::new_as(seed, fault, policy);
         while !moving.world.is_whole() {
             moving.step();
         }
