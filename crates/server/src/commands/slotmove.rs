@@ -3,6 +3,7 @@
 //! What is brought is done as writes of this server's own: its log and its replicas have it, and the answer leaves when it is committed. No key of it is anybody's to see
 //! before the slots are this shard's.
 
+use super::scripting::add_missing_libraries;
 use super::{HELP_FLAGS, help, row, settled, unknown_subcommand};
 use crate::arrivals::RESTORE;
 use crate::clustered::View;
@@ -48,6 +49,12 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("slotmove|help", 2, HELP_FLAGS, |_, reply| help(reply, "SLOTMOVE", HELP))
         .complexity("O(1)")
         .summary("Lists the subcommands."),
+    row("slotmove|libraries", -3, Reach::Around, WRITES, libraries)
+        .group(Group::Cluster)
+        .complexity("O(N), N being the number of functions in the libraries")
+        .shows(Shows::WhatItNotes)
+        .syntax("code [code ...]")
+        .summary("Is what libraries of functions a shard gets before its first slots."),
     sub("slotmove|restore", 3, FLAGS.union(Flags::WRITE), restore)
         .shows(Shows::Everything)
         .complexity("O(N), N being the number of keys that an earlier attempt has left")
@@ -60,6 +67,8 @@ const HELP: &[&str] = &[
     "    Bring the slots of a move; said by masters of a cluster, and by nobody else. Answers with the epoch.",
     "APPLY <db> <requests>",
     "    Do these requests, whose keys are of the slots that are brought.",
+    "LIBRARIES <code> [<code> ...]",
+    "    Load those of these libraries of functions that are not here; said before the shard's first slots are brought.",
     "CONFIRM",
     "    Tell whether all that was brought is here, and the slots are known to be about to change hands.",
     "RESTORE <restore>",
@@ -186,6 +195,29 @@ fn apply(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     result?;
     reply.ok();
     Ok(())
+}
+
+/// SLOTMOVE LIBRARIES code [code ...]
+///
+/// A shard that begins has no libraries of functions; one of the same name that is here stays as it is.
+fn libraries(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let Some(brings) = context.session.brings.as_deref().copied() else { return Err(OVER) };
+    let upheavals = context.server.engine.keyspace.upheavals();
+    if context.server.arrivals.lock().slots_of(brings.id, brings.token, upheavals).is_none() {
+        return Err(OVER);
+    }
+    let codes: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    match add_missing_libraries(context, &codes) {
+        Ok(()) => {
+            reply.ok();
+            Ok(())
+        }
+        Err(Error::InUse) => Err(Error::InUse),
+        Err(error) => {
+            let why = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            Err(refused(&format!("the libraries of functions cannot be loaded there: {why}")))
+        }
+    }
 }
 
 /// Another attempt would be refused alike.

@@ -235,7 +235,7 @@ fn check_role(
 ) -> Option<Error> {
     let follows = attention.contains(Attention::FOLLOWING);
     if flags.contains(Flags::WRITE) {
-        if follows && is_read_only(server) {
+        if follows && is_read_only(server) && !is_kept_for_later(server, command) {
             return Some(refusals::READ_ONLY);
         }
         if !follows && attention.contains(Attention::NO_REPLICAS) {
@@ -270,6 +270,11 @@ pub fn may_append(flags: Flags) -> bool {
 fn is_read_only(server: &Server) -> bool {
     let is_replaced = || server.engine.attention().contains(Attention::LOADING_BESIDE);
     server.engine.config.replica_read_only() || server.shard.is_on() || is_replaced()
+}
+
+/// Whether a server that waits for its place in a cluster keeps what a command says until it has one, and changes nothing now.
+fn is_kept_for_later(server: &Server, command: &Command) -> bool {
+    command.row.name == "function|restore" && server.clustered.is_on() && !server.shard.is_on()
 }
 
 /// Whether what there is may not be shown: it is a master's, whose link is down, and `replica-serve-stale-data` is no.

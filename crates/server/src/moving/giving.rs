@@ -121,7 +121,8 @@ impl<'g> Giving<'g> {
             one.to,
             one.attempt
         );
-        let (asking, epoch) = self.reach()?;
+        let (mut asking, epoch) = self.reach()?;
+        self.bring_libraries(&mut asking)?;
         let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let epochs = (self.epoch, epoch);
         let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
@@ -204,6 +205,21 @@ impl<'g> Giving<'g> {
         match asking.ask(&words)? {
             Value::Int(epoch) => Ok((asking, u64::try_from(epoch).unwrap_or_default())),
             _ => Err(io::Error::other("the other server does not know what slots are brought")),
+        }
+    }
+
+    /// A shard without slots, as one that has just begun, gets the libraries of functions that are here, beside its own: what is called on this shard can be called on that one
+    /// when it has slots. Later it is for operators to keep them alike, as in Redis Cluster: one that was deleted there does not come back.
+    fn bring_libraries(&self, asking: &mut Asking<'_>) -> io::Result<()> {
+        if view(self.server).topology.slots.count_of(self.one.to) > 0 {
+            return Ok(());
+        }
+        let libraries = self.server.engine.scripts.libraries();
+        let codes = libraries.by_name.values().map(|library| library.code.as_slice());
+        let words: Vec<&[u8]> = [&b"SLOTMOVE"[..], b"LIBRARIES"].into_iter().chain(codes).collect();
+        match words.len() {
+            2 => Ok(()),
+            _ => asking.ask(&words).map(drop),
         }
     }
 

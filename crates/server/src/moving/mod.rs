@@ -4,7 +4,8 @@
 //! What is to be done stands in the topology, and nowhere else: a server that restarts, or becomes master, goes on from there.
 //! - a move away that is *copying* is an attempt to be made ([`giving`]); it says how it ended to the config servers ([`telling`]);
 //! - while one is *switching*, requests to its slots wait ([`topology::Routes`]); an attempt that nobody here has made has come to nothing;
-//! - what is left of slots that are another shard's is cleared away ([`clearing`]).
+//! - what is left of slots that are another shard's is cleared away ([`clearing`]);
+//! - libraries of functions that were restored before this server had begun its shard are loaded.
 //!
 //! Thread rule: one thread. A shard takes part in one move at a time.
 
@@ -12,16 +13,22 @@ mod clearing;
 mod giving;
 mod telling;
 
-use crate::clustered::View;
+use crate::clustered::{Part, View};
+use crate::replay::Replay;
 use crate::server::Server;
 use crate::shard::Address;
+use command::Error;
+use engine::apply::{Apply, Rejection};
 use giving::Giving;
+use keyspace::DbIndex;
 use replication::insync::Role;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::log;
 use telling::{Config, Retry};
 use topology::{Move, Stage};
+use wire::RequestBuf;
 
 /// How long nothing may happen before it looks whether there is something to do.
 const IDLE: Duration = Duration::from_millis(100);
@@ -49,10 +56,34 @@ impl Moving<'_> {
         while !self.server.engine.is_ending() {
             let Some(part) = self.server.clustered.get() else { return };
             let view = part.view();
-            let is_busy = leads(self.server, &view) && self.step(&view);
+            let leads = leads(self.server, &view);
+            if leads {
+                self.load_libraries(part);
+            }
+            let is_busy = leads && self.step(&view);
             if !is_busy {
                 part.wait_for_change(&view, IDLE);
             }
+        }
+    }
+
+    /// Loads libraries that were kept until this server has begun its shard. One of the same name that somebody has loaded since stays.
+    fn load_libraries(&self, part: &Part) {
+        let server = self.server;
+        let mut later = Vec::new();
+        for code in part.take_libraries() {
+            let request = RequestBuf::from_args([&b"FUNCTION"[..], b"LOAD", &code]);
+            let mut replay = Replay::new(server, server.engine.moving_guest());
+            match replay.apply(DbIndex(0), server.engine.clock.now(), &request.as_request()) {
+                Ok(_) => {}
+                Err(Rejection::Failed(_, Error::InUse)) => later.push(code),
+                Err(rejection) => {
+                    log!(Notice, "A library of functions that was restored is not loaded: {rejection}")
+                }
+            }
+        }
+        if !later.is_empty() {
+            part.keep_libraries(later);
         }
     }
 

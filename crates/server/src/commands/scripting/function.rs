@@ -2,14 +2,16 @@
 
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
-use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::{Context, checks};
 use crate::holders::What;
+use crate::refusals::READ_ONLY;
 use ::script::ScriptFlags;
 use ::script::limits::LOAD_TIME_MAX;
 use ::script::shebang::library_name;
 use command::effects::Scope;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use engine::Attention;
 use engine::scripts::{Libraries, Library, libraries};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -321,7 +323,49 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             RestoreError::OfCandidate => Error::text("ERR Pre-GA function format not supported"),
         },
     )?;
-    put_libraries(context, &codes, policy)?;
+    if is_told_to_wait(context) {
+        keep_libraries(context, codes)?;
+    } else {
+        put_libraries(context, &codes, policy)?;
+    }
     reply.ok();
     Ok(())
+}
+
+/// Whether a client says it to a node of a cluster that is no master.
+fn is_told_to_wait(context: &Context<'_, '_>) -> bool {
+    let server = context.server;
+    let follows = server.engine.attention().contains(Attention::FOLLOWING);
+    server.clustered.is_on() && follows && !checks::is_of_master(context)
+}
+
+/// A server that waits for its place in a cluster loads libraries when it begins a shard, as a node does that `redis-cli --cluster add-node` is about to add. If it has a place in
+/// another's shard, it has that one's.
+fn keep_libraries(context: &Context<'_, '_>, codes: Vec<Vec<u8>>) -> Result<()> {
+    let server = context.server;
+    let part = server.clustered.get().filter(|_| !server.shard.is_on()).ok_or(READ_ONLY)?;
+    for code in &codes {
+        libraries::make(&server.engine, code, LOAD_TIME_MAX).map_err(Error::line)?;
+    }
+    part.keep_libraries(codes);
+    Ok(())
+}
+
+/// Loads those of these libraries that are not there, by their names. The others stay as they are.
+///
+/// # Errors
+/// Why one of them cannot be; all are as they were then.
+pub fn add_missing_libraries(context: &Context<'_, '_>, codes: &[&[u8]]) -> Result<()> {
+    let known = context.server.engine.scripts.libraries();
+    let mut missing = Vec::new();
+    for code in codes {
+        let name = library_name(code).map_err(Error::line)?;
+        if !known.by_name.contains_key(&name) {
+            missing.push(code.to_vec());
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => put_libraries(context, &missing, Policy::Append),
+    }
 }

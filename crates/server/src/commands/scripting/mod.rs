@@ -24,7 +24,7 @@ use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Reach, Row, ScriptBy, Shows};
 
-pub use function::{Policy, put_libraries};
+pub use function::{Policy, add_missing_libraries, put_libraries};
 
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[
