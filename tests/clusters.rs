@@ -8,6 +8,7 @@ mod config_servers;
 mod faults;
 pub mod guided;
 mod links;
+mod redis_cli;
 pub mod rounds;
 mod secured;
 mod tended;

@@ -111,20 +111,41 @@ impl Cluster {
             copies,
         };
         for _ in 0..shards * copies {
-            let links = (kind == Kind::OverEtcd).then(|| Links::to(&cluster.config.addresses()));
-            let own = match &links {
-                Some(links) => links.directives(),
-                None => vec!["--cluster-config-servers".to_owned(), cluster.place()],
-            };
-            let own = ["--cluster-enabled", "yes"].into_iter().chain(own.iter().map(String::as_str));
-            let all: Vec<&str> = own.chain(directives.iter().copied()).collect();
-            let server = Server::start(tarn(), &all).expect("a server starts");
-            if let Some(links) = &links {
-                links.aim(server.address());
-            }
-            cluster.nodes.insert(id_of(&server), Node { server, links, is_down: false });
+            cluster.start_server(kind, directives);
         }
         cluster
+    }
+
+    fn start_server(&mut self, kind: Kind, directives: &[&str]) -> ServerId {
+        let links = (kind == Kind::OverEtcd).then(|| Links::to(&self.config.addresses()));
+        let own = match &links {
+            Some(links) => links.directives(),
+            None => vec!["--cluster-config-servers".to_owned(), self.place()],
+        };
+        let own = ["--cluster-enabled", "yes"].into_iter().chain(own.iter().map(String::as_str));
+        let all: Vec<&str> = own.chain(directives.iter().copied()).collect();
+        let server = Server::start(tarn(), &all).expect("a server starts");
+        if let Some(links) = &links {
+            links.aim(server.address());
+        }
+        let id = id_of(&server);
+        self.nodes.insert(id, Node { server, links, is_down: false });
+        id
+    }
+
+    /// Starts one server more, and waits until the cluster knows it.
+    pub fn add(&mut self, directives: &[&str]) -> ServerId {
+        let id = self.start_server(Kind::Embedded, directives);
+        self.note_places();
+        wait_until("the server has come", || {
+            self.topology().is_some_and(|topology| topology.servers.contains_key(&id))
+        });
+        id
+    }
+
+    /// Where a server is, as others are told.
+    pub fn place_of(&self, id: ServerId) -> String {
+        self.nodes[&id].announced().to_string()
     }
 
     /// Where the config servers are, for the operator's tool.

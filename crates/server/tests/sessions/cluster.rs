@@ -239,10 +239,65 @@ fn what_config_servers_see_to_is_answered_as_redis_answers_where_nothing_is_to_d
             ("CLUSTER DELSLOTS 1", "ERR Slot 1 is already unassigned"),
             (
                 "CLUSTER ADDSLOTS 1",
-                "ERR The config servers give slots that are nobody's to shards by themselves",
+                "ERR The config servers give slots that are nobody's to shards by themselves, once as many shards as are wanted have begun (`tarn cluster status`)",
             ),
         ],
     );
+}
+
+/// As a node of Redis Cluster that nobody has met.
+#[test]
+fn a_server_that_waits_for_a_place_knows_nobody_and_keeps_libraries() {
+    let node = Node::alone("");
+    node.follows(true);
+    let own = ServerId::from_bytes([1; 20]);
+    let mut told = topology();
+    let server = told.servers.get_mut(&own).expect("it is there");
+    server.place = None;
+    node.publish(told);
+    let mut peer = node.connect();
+    let id = "0101010101010101010101010101010101010101";
+    expect(
+        &mut peer,
+        &[
+            (
+                "CLUSTER NODES",
+                &format!("{id} 10.0.0.1:7001@17001,one.example myself,master - 0 0 0 connected\n"),
+            ),
+            ("FUNCTION LIST", "Array([])"),
+            ("FUNCTION FLUSH", "READONLY You can't write against a read only replica."),
+            ("FUNCTION RESTORE x", "ERR DUMP payload version or checksum are wrong"),
+            (
+                "FUNCTION RESTORE x maybe",
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ),
+            (
+                "CLUSTER REPLICATE 0202020202020202020202020202020202020202",
+                "ERR I can only replicate a master, not a replica.",
+            ),
+            ("CLUSTER RESET", "OK"),
+        ],
+    );
+    assert!(peer.ask("CLUSTER INFO").contains("cluster_known_nodes:1\r\n"));
+    let mut met = topology();
+    met.revision += 1;
+    let server = met.servers.get_mut(&own).expect("it is there");
+    (server.place, server.is_met) = (None, true);
+    node.publish(met);
+    assert!(peer.ask("CLUSTER INFO").contains("cluster_known_nodes:3\r\n"));
+}
+
+#[test]
+fn a_server_that_was_removed_has_no_place() {
+    let node = Node::master("");
+    let mut peer = node.connect();
+    expect(&mut peer, &[("GET bar", "NULL")]);
+    node.part().note_removed();
+    node.part().note_standing(&standing(Role::Nobody, 4, 1));
+    node.follows(true);
+    expect(&mut peer, &[("CLUSTER RESET", "OK")]);
+    assert!(peer.ask("GET bar").starts_with("CLUSTERDOWN"));
+    assert!(peer.ask("CLUSTER INFO").contains("cluster_known_nodes:3\r\n"));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::Shown;
-use topology::ServerId;
+use topology::{ServerId, ShardId};
 use wire::{Reply, SLOTS};
 
 /// How long a config server may take. An order takes up to ten seconds there.
@@ -28,13 +28,19 @@ const ORDER_PATIENCE: Duration = Duration::from_secs(12);
 /// How long it may take until what was ordered shows here.
 const SHOWING: Duration = Duration::from_secs(2);
 
+/// How long a server may take to begin a shard.
+const BEGINNING: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether it does.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What a server is told that is to have another place.
+const KEEPS_ITS_PLACE: &str = "ERR This node keeps its place in its shard: remove it (CLUSTER FORGET, or `tarn cluster remove-shard` with its shard), and start it with an empty directory to have another";
 
 /// What is answered if the server ends meanwhile.
 const GIVEN_UP: &[u8] = b"-ERR nobody can say what the config servers make of it\r\n";
 
-/// CLUSTER FORGET node-id: the server leaves the cluster, everywhere.
+/// CLUSTER FORGET node-id: the server leaves the cluster, everywhere; and its shard, if that has neither slots nor other servers.
 pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     let view = view(context)?;
     let word = context.request.arg(2).to_vec();
@@ -49,15 +55,25 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
     }
     later(context, move |server| {
         let text = id.to_string();
-        order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"]).map_err(|why| match why
-            .starts_with("ERR there is no server ")
-        {
+        let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
+        let ordered = match shard_of_its_own(&view, id).map(|shard| shard.to_string()) {
+            Some(shard) => order(server, &[b"CLUSTER", b"REMOVE-SHARD", shard.as_bytes()]),
+            None => order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"]),
+        };
+        ordered.map_err(|why| match why.starts_with("ERR there is no server ") {
             true => format!("ERR Unknown node {text}"),
             false => why,
         })?;
-        wait_until(server, |view| !view.topology.servers.contains_key(&id));
+        wait_until(server, SHOWING, |view| !view.topology.servers.contains_key(&id));
         Ok(())
     })
+}
+
+/// The shard of which a server is the only one, if it has no slots: it goes with it.
+fn shard_of_its_own(view: &View, id: ServerId) -> Option<ShardId> {
+    let shard = view.topology.servers.get(&id)?.place?.shard;
+    let is_alone = view.topology.servers_of(shard).all(|server| server.id == id);
+    (is_alone && view.topology.slots.count_of(shard) == 0).then_some(shard)
 }
 
 /// CLUSTER REPLICATE node-id: a server without a place gets one in that node's shard.
@@ -67,21 +83,47 @@ pub(super) fn replicate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) ->
     if view.id == Some(node.id) {
         return Err(Error::text("ERR Can't replicate myself"));
     }
-    let shard = node.place.map(|place| place.shard).filter(|_| view.topology.is_master(node));
-    let shard = shard.ok_or(Error::text("ERR I can only replicate a master, not a replica."))?;
+    let leads = view.topology.is_master(node);
+    let shard = node.place.map(|place| place.shard).filter(|_| leads);
+    if shard.is_none() && !node.is_met {
+        return Err(Error::text("ERR I can only replicate a master, not a replica."));
+    }
+    let master = node.id;
     match (view.id, view.shard()) {
-        (_, Some(own)) if own == shard => {
+        (_, Some(own)) if shard == Some(own) => {
             reply.ok();
             Ok(())
         }
+        (_, Some(own)) if view.topology.slots.count_of(own) == 0 || !view.leads => {
+            Err(Error::text(KEEPS_ITS_PLACE))
+        }
         (Some(own), None) => later(context, move |server| {
+            let shard = shard.map_or_else(|| begin_with(server, master), Ok)?;
             let (own, shard) = (own.to_string(), shard.to_string());
             order(server, &[b"CLUSTER", b"PLACE-SERVER", own.as_bytes(), shard.as_bytes()])?;
-            wait_until(server, |view| view.shard().is_some());
+            wait_until(server, SHOWING, |view| view.shard().is_some());
             Ok(())
         }),
         _ => Err(Error::text("ERR To set a master the node must be empty and without assigned slots.")),
     }
+}
+
+/// Has a server that was met begin a shard by itself, and waits until it is its master. Gives the shard.
+///
+/// # Errors
+/// What stands behind `-`.
+pub(super) fn begin_with(server: &Arc<Server>, id: ServerId) -> std::result::Result<ShardId, String> {
+    order(server, &[b"CLUSTER", b"ADD-SHARD", b"WITH", id.to_string().as_bytes()])?;
+    let begun = |view: &View| {
+        let one = view.topology.servers.get(&id).filter(|one| view.topology.is_master(one));
+        one.and_then(|one| one.place).map(|place| place.shard)
+    };
+    let mut shard = None;
+    wait_until(server, BEGINNING, |view| {
+        shard = begun(view);
+        shard.is_some()
+    });
+    shard.ok_or_else(|| format!("ERR node {id} has not begun its shard in a while; ask again"))
 }
 
 /// CLUSTER FAILOVER [FORCE | TAKEOVER]: this node becomes master in its master's place; by force without asking that one.
@@ -114,7 +156,7 @@ pub(super) fn failover(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
     })
 }
 
-/// CLUSTER MEET ip port [cluster-bus-port]: whoever is to be met comes by itself.
+/// CLUSTER MEET ip port [cluster-bus-port]: whoever is to be met comes by itself; from then on the two know of each other, if one of them waits for a place.
 pub(super) fn meet(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let known = view(context)?;
     let request = context.request;
@@ -127,23 +169,47 @@ pub(super) fn meet(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
         port(request.arg(3), "ERR Invalid base port specified: ")?,
     );
     request.get(4).map(|word| port(word, "ERR Invalid bus port specified: ")).transpose()?;
-    let is_met = move |view: &View| {
+    let find = move |view: &View| {
         let mut servers = view.topology.servers.values();
-        servers.any(|one| {
+        let found = servers.find(|one| {
             (one.host == host || one.hostname == host) && (one.port == number || one.tls_port == number)
-        })
+        });
+        found.map(|one| one.id)
     };
-    if is_met(&known) {
+    let is_known = |view: &View, id: ServerId| unmet(view, [Some(id), view.id]).next().is_none();
+    // Who has none may have been removed, which config servers know.
+    let has_place = known.shard().is_some();
+    if has_place && find(&known).is_some_and(|id| is_known(&known, id)) {
         reply.ok();
         return Ok(());
     }
     later(context, move |server| {
-        match wait_until(server, is_met) {
-        true => Ok(()),
-        false => Err("ERR That is no server of this cluster: a server comes by itself, to the config servers that its own `cluster-config-servers` names"
-            .to_owned()),
-    }
+        let mut met = None;
+        wait_until(server, SHOWING, |view| {
+            met = find(view);
+            met.is_some()
+        });
+        let Some(met) = met else {
+            return Err("ERR That is no server of this cluster: a server comes by itself, to the config servers that its own `cluster-config-servers` names"
+                .to_owned());
+        };
+        let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
+        let own = view.id.filter(|_| !has_place);
+        for id in unmet(&view, [Some(met), None]).chain(own) {
+            order(server, &[b"CLUSTER", b"MEET-SERVER", id.to_string().as_bytes()])?;
+        }
+        wait_until(server, SHOWING, |view| is_known(view, met));
+        Ok(())
     })
+}
+
+/// Those of two servers that wait for a place, and were not met.
+fn unmet(view: &View, ids: [Option<ServerId>; 2]) -> impl Iterator<Item = ServerId> + '_ {
+    let is_known = |id: &ServerId| {
+        let server = view.topology.servers.get(id);
+        server.is_some_and(|server| server.place.is_some() || server.is_met)
+    };
+    ids.into_iter().flatten().filter(move |id| !is_known(id))
 }
 
 /// CLUSTER RESET [HARD | SOFT]: a server without a place has nothing to forget.
@@ -153,20 +219,28 @@ pub(super) fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Res
     if context.request.len() > 3 || context.request.get(2).is_some_and(|word| !is_mode(word)) {
         return Err(Error::Syntax);
     }
-    if known.leads && has_keys(context.server) {
+    if known.leads && has_keys(context) {
         return Err(Error::text("ERR CLUSTER RESET can't be called with master nodes containing keys"));
     }
     if known.shard().is_none() {
         reply.ok();
         return Ok(());
     }
-    // It may have been removed just now.
+    // It may have been removed just now. Whoever waits until it shows here may lose the connection, as the shard's clients do then.
     later(context, |server| {
-        match wait_until(server, |view| view.shard().is_none()) {
+        match was_removed(server) || wait_until(server, SHOWING, |view| view.shard().is_none()) {
         true => Ok(()),
         false => Err("ERR A server leaves its shard by CLUSTER FORGET at another node, or `tarn cluster remove-server`".to_owned()),
     }
     })
+}
+
+/// Whether config servers say that this server was removed.
+fn was_removed(server: &Arc<Server>) -> bool {
+    let id = server.clustered.get().and_then(|part| part.id()).map(|id| id.to_string());
+    let told = id.map(|id| order(server, &[b"CLUSTER", b"MEET-SERVER", id.as_bytes()]));
+    // Who has a place has been met already.
+    told.is_some_and(|told| told.is_err_and(|why| why.contains("was removed from the cluster")))
 }
 
 /// CLUSTER ADDSLOTS slot ..., CLUSTER DELSLOTS slot ...
@@ -213,7 +287,9 @@ fn refuse_slots(context: &Context<'_, '_>, slots: &[u16]) -> Result<()> {
         return Err(Error::line(format!("ERR Slot {slot} {wrong}")));
     }
     Err(Error::text(match is_addition {
-        true => "ERR The config servers give slots that are nobody's to shards by themselves",
+        true => {
+            "ERR The config servers give slots that are nobody's to shards by themselves, once as many shards as are wanted have begun (`tarn cluster status`)"
+        }
         false => "ERR A slot is taken from its shard by a move to another only (`tarn cluster move-slots`)",
     }))
 }
@@ -221,7 +297,7 @@ fn refuse_slots(context: &Context<'_, '_>, slots: &[u16]) -> Result<()> {
 /// CLUSTER FLUSHSLOTS
 pub(super) fn flush_slots(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let view = view(context)?;
-    if has_keys(context.server) {
+    if has_keys(context) {
         return Err(Error::text("ERR DB must be empty to perform CLUSTER FLUSHSLOTS."));
     }
     let owns = view.shard().is_some_and(|shard| view.topology.slots.count_of(shard) > 0);
@@ -266,9 +342,10 @@ fn slot(word: &[u8]) -> Result<u16> {
     number.filter(|slot| usize::from(*slot) < SLOTS).ok_or(Error::text("ERR Invalid or out of range slot"))
 }
 
-fn has_keys(server: &Server) -> bool {
-    let keyspace = &server.engine.keyspace;
-    (0..keyspace.databases()).any(|db| keyspace.len(DbIndex(db)) > 0)
+/// Whether there are keys of the server's own slots.
+fn has_keys(context: &Context<'_, '_>) -> bool {
+    let databases = context.server.engine.keyspace.databases();
+    (0..databases).any(|db| context.batch.shown(DbIndex(db)).0 > 0)
 }
 
 /// Has the client wait for what a thread comes to: nothing, or what stands behind `-`.
@@ -316,13 +393,13 @@ pub(super) fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Resul
 }
 
 /// Whether something comes to be so, as this server sees it, in a while.
-fn wait_until(server: &Server, is_so: impl Fn(&View) -> bool) -> bool {
+fn wait_until(server: &Server, longest: Duration, mut is_so: impl FnMut(&View) -> bool) -> bool {
     let begun = Instant::now();
     while !server.engine.is_ending() {
         if server.clustered.get().is_some_and(|part| is_so(&part.view())) {
             return true;
         }
-        if begun.elapsed() >= SHOWING {
+        if begun.elapsed() >= longest {
             break;
         }
         std::thread::sleep(LOOK_AGAIN);

@@ -1,7 +1,7 @@
 //! CLUSTER SETSLOT, with which redis-cli moves a slot: IMPORTING and MIGRATING, then key after key, then NODE. Here the last word is the whole move, and the others only
-//! have redis-cli find no keys before it says that.
+//! have redis-cli find no keys before it says that. A node that was met and waits for a place begins a shard with its first slot.
 
-use super::forward::{later, order};
+use super::forward::{begin_with, later, order};
 use super::{telling, view};
 use crate::dispatch::Context;
 use crate::server::Server;
@@ -45,13 +45,19 @@ pub(super) fn set_slot(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
         (b"node", Some(id)) => {
             let node = telling::node(&known, id)?;
             let shard = node.place.map(|place| place.shard).filter(|_| known.topology.is_master(node));
-            let shard = shard.ok_or(Error::text("ERR Target node is not a master"))?;
+            if shard.is_none() && !node.is_met {
+                return Err(Error::text("ERR Target node is not a master"));
+            }
             mark(context.server, slot, false);
-            if known.topology.slots.owner(slot) == Some(shard) {
+            if shard.is_some() && known.topology.slots.owner(slot) == shard {
                 reply.ok();
                 return Ok(());
             }
-            return later(context, move |server| give(server, slot, shard));
+            let id = node.id;
+            return later(context, move |server| {
+                let shard = shard.map_or_else(|| begin_with(server, id), Ok)?;
+                give(server, slot, shard)
+            });
         }
         _ => {
             return Err(Error::text(
