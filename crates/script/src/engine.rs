@@ -3,7 +3,7 @@
 use crate::bytecode::{LIBRARIES, Uses};
 use crate::host::{self, Host, Pulse};
 use crate::limits::{
-    BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, GARBAGE_BYTES_DEFAULT, GARBAGE_BYTES_MIN,
+    BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, GARBAGE_BYTES_DEFAULT, GARBAGE_BYTES_MIN, LOAD_TIMEOUT,
     STATE_BYTES_MAX, VALUES_MAX,
 };
 use crate::raise::{self, Raise, Stop};
@@ -47,9 +47,6 @@ pub struct Compiled {
     number: c_int,
     takes: Takes,
 }
-
-/// What a library is told that takes too long to load.
-const LOAD_TIMEOUT: &str = "FUNCTION LOAD timeout";
 
 /// What `sandbox.lua` gave back.
 struct Sandbox {

@@ -76,6 +76,9 @@ const _: () = assert!(VALUES_MAX + 3 * REPLY_DEPTH_MAX < 8000 - 256);
 
 /// How long the code of a library may take to run when a client brings it.
 pub const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// What a library is told that takes longer to load.
+pub const LOAD_TIMEOUT: &str = "FUNCTION LOAD timeout";
 /// How long it may take where it has been accepted once: at a start, or on another thread. The machine may be slower than it was, and
 /// what was acknowledged must be there.
 pub const LOAD_AGAIN_TIME_MAX: Duration = Duration::from_secs(60);

@@ -125,6 +125,8 @@ pub struct View {
     pub is_up: bool,
     /// Whether this server has heard of config servers in this run how the cluster looks.
     pub is_confirmed: bool,
+    /// Whether they have told that it was removed.
+    pub is_removed: bool,
     /// Of whom config servers have not heard for a while. Nothing but what clients are told depends on it.
     pub silent: Arc<BTreeSet<ServerId>>,
     /// Since when it is so who leads the shard.
@@ -140,6 +142,7 @@ impl Default for View {
             leads: false,
             is_up: false,
             is_confirmed: false,
+            is_removed: false,
             silent: Arc::default(),
             since: Instant::now(),
         }
@@ -407,7 +410,8 @@ impl View {
         let is_whole = routes.are_whole() || !state.settings.wants_all_slots;
         let is_up = state.has_been_told && is_confirmed && is_whole;
         let (silent, since) = (state.silent.clone(), state.view.since);
-        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, silent, since };
+        let is_removed = state.is_removed;
+        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, is_removed, silent, since };
         if view.leads != state.view.leads || view.master() != state.view.master() {
             view.since = Instant::now();
         }

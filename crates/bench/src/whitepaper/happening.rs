@@ -73,13 +73,8 @@ fn move_by_config_server(config: Target, to: Target, last: u16) -> Deed {
         let slots = format!("0-{last}");
         let at = Instant::now();
         // The shards are 0 and 1; the one that has the slots has not to be told where they are.
-        let begun = ["1", "0"].iter().find_map(|shard| {
-            let from = if *shard == "1" { "0" } else { "1" };
-            well(&mut client, &["CLUSTER", "MOVE-SLOTS", from, shard, &slots]).ok()
-        });
-        if begun.is_none() {
-            return Err(Failure("CLUSTER MOVE-SLOTS is refused.".to_owned()));
-        }
+        let begun = well(&mut client, &["CLUSTER", "MOVE-SLOTS", "0", "1", &slots]);
+        begun.or_else(|_| well(&mut client, &["CLUSTER", "MOVE-SLOTS", "1", "0", &slots]))?;
         let mut node = Client::connect(&to)?;
         let mut events = vec![(at, format!("{} slots begin to move", u32::from(last) + 1))];
         while !is_over.load(Ordering::Relaxed) {
@@ -89,7 +84,14 @@ fn move_by_config_server(config: Target, to: Target, last: u16) -> Deed {
             }
             std::thread::sleep(POLL);
         }
-        Ok(events)
+        let moves = match well(&mut client, &["CLUSTER", "MOVES"])? {
+            Value::Bulk(text) | Value::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
+            _ => String::new(),
+        };
+        match moves.lines().find(|line| line.contains("failed")) {
+            Some(line) => Err(Failure(format!("The slots have not moved: {line}"))),
+            None => Ok(events),
+        }
     })
 }
 
@@ -158,15 +160,21 @@ impl<'a> Acting<'a> {
     ///
     /// # Errors
     /// It could not be done, or it was not time for it.
-    pub fn finish(self) -> Result<Vec<Event>, Failure> {
+    pub fn finish(mut self) -> Result<Vec<Event>, Failure> {
         self.is_over.store(true, Ordering::Relaxed);
-        let (Some(began), Some(doing)) = (self.began, self.doing) else {
+        let (Some(began), Some(doing)) = (self.began, self.doing.take()) else {
             return Err(Failure("The measurement ended before anything happened.".to_owned()));
         };
         let broken = |_| Failure("What was to happen broke off.".to_owned());
         let done = doing.join().map_err(broken)??;
         let at_ms = |at: Instant| at.saturating_duration_since(began).as_secs_f64() * 1e3;
         Ok(done.into_iter().map(|(at, what)| Event { at_ms: at_ms(at), what }).collect())
+    }
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 

@@ -137,7 +137,11 @@ impl Balance {
 
     /// What each shard has had on average, if that was looked at for long enough.
     fn averages(&mut self, seen: &Seen<'_>, now: Moment) -> Option<Vec<Load>> {
-        let loads = seen.loads.as_ref()?;
+        let Some(loads) = seen.loads.as_ref() else {
+            // What was said before a master was away says nothing of the minute in which it came back.
+            self.window = None;
+            return None;
+        };
         let is_of_these = |window: &Window| {
             window.by == seen.by && window.sums.keys().copied().eq(loads.iter().map(|load| load.shard))
         };

@@ -387,8 +387,11 @@ impl Control {
         if !view.shards.contains_key(&shard) {
             return refuse(format!("there is no shard {shard}"));
         }
-        if server.place.is_some() {
-            return refuse(format!("server {id} has a place already"));
+        if let Some(place) = server.place {
+            return match place.shard == shard {
+                true => Next::End(Ok("OK".to_owned())),
+                false => refuse(format!("server {id} has a place already")),
+            };
         }
         if self.silence(id, now) >= SILENT {
             return refuse(format!("server {id} is not heard of"));

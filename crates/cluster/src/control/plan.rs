@@ -133,6 +133,11 @@ impl Draft {
     }
 }
 
+/// The place of a server that is there.
+fn place_of(view: &View, id: ServerId) -> Option<Option<Place>> {
+    view.servers.get(&id).map(|server| server.place)
+}
+
 impl Control {
     /// Begins the change that is due, if there is one.
     pub(super) fn begin_work(&mut self, now: Moment) {
@@ -206,15 +211,12 @@ impl Control {
                 self.orders.put_back(ticket, done);
                 continue;
             }
+            // Why not is told when it is looked at anew.
+            if self.is_outdated(draft, &done) {
+                self.orders.reconsider(ticket);
+                continue;
+            }
             match &done {
-                // Why not is told when it is looked at anew.
-                Done::Policy(_) | Done::Tried | Done::Restored(..)
-                    if draft.after.policy.is_none()
-                        || draft.after.is_senseless(key::SLOTS) && matches!(done, Done::Restored(..)) =>
-                {
-                    self.orders.reconsider(ticket);
-                    continue;
-                }
                 // Who is told a number is the only one who is.
                 Done::Policy(Setting::NextRestore)
                     if draft
@@ -245,14 +247,6 @@ impl Control {
                     (draft.after.policy, draft.after.slots) = (Some(policy), slots.clone());
                     draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
                 }
-                // It may go with the same change.
-                Done::Place(_, shard)
-                    if !draft.after.shards.contains_key(shard)
-                        || draft.after.next_number(*shard).is_err() =>
-                {
-                    self.orders.reconsider(ticket);
-                    continue;
-                }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
                 Done::Meet(id) => draft.meet(*id),
                 Done::Begin(id) => {
@@ -267,6 +261,25 @@ impl Control {
                 }
             }
             draft.then.orders.push((ticket, done));
+        }
+    }
+
+    /// Whether an order was looked at before something in the same change that it does not fit.
+    fn is_outdated(&self, draft: &Draft, done: &Done) -> bool {
+        let after = &draft.after;
+        match done {
+            Done::Policy(_) | Done::Tried => after.policy.is_none(),
+            Done::Restored(..) => after.policy.is_none() || after.is_senseless(key::SLOTS),
+            Done::Remove(id) => {
+                self.view.as_ref().map(|view| place_of(view, *id)) != Some(place_of(after, *id))
+            }
+            // The shard may go, and the server may have got another place.
+            Done::Place(id, shard) => {
+                !after.shards.contains_key(shard)
+                    || after.next_number(*shard).is_err()
+                    || place_of(after, *id) != Some(None)
+            }
+            Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
         }
     }
 
@@ -341,9 +354,14 @@ impl Control {
             }
             let zones: BTreeSet<&str> =
                 placed.values().filter(|server| Some(server.id) != lost).map(|server| zone(server)).collect();
+            // Who was met is meant for a shard of its own, or for one that is named: another gets it only in the place of a server that is lost.
+            let ever = draft.after.numbers.get(&shard).copied().unwrap_or_default();
+            let takes_met = lost.is_some() || u64::from(ever) > placed.len() as u64;
             let spares = self.spares(&draft.after, now);
-            let fitting =
-                spares.iter().filter(|spare| edition.is_none_or(|edition| edition == spare.edition));
+            let fitting = spares
+                .iter()
+                .filter(|spare| edition.is_none_or(|edition| edition == spare.edition))
+                .filter(|spare| takes_met || !spare.is_met);
             let chosen = fitting.min_by_key(|spare| zones.contains(zone(spare))).map(|spare| spare.id);
             if let Some(chosen) = chosen
                 && draft.place(chosen, shard).is_some()

@@ -11,6 +11,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::replay::Replay;
 use crate::session::Brings;
+use ::script::limits::LOAD_TIMEOUT;
 use command::parse::int;
 use command::table::{self, Runs};
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
@@ -52,7 +53,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     row("slotmove|libraries", -3, Reach::Around, WRITES, libraries)
         .group(Group::Cluster)
         .complexity("O(N), N being the number of functions in the libraries")
-        .shows(Shows::WhatItNotes)
+        .shows(Shows::Everything)
         .syntax("code [code ...]")
         .summary("Is what libraries of functions a shard gets before its first slots."),
     sub("slotmove|restore", 3, FLAGS.union(Flags::WRITE), restore)
@@ -213,6 +214,8 @@ fn libraries(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
             Ok(())
         }
         Err(Error::InUse) => Err(Error::InUse),
+        // The machine was busy with something else.
+        Err(error) if error.as_bytes().ends_with(LOAD_TIMEOUT.as_bytes()) => Err(error),
         Err(error) => {
             let why = String::from_utf8_lossy(error.as_bytes()).into_owned();
             Err(refused(&format!("the libraries of functions cannot be loaded there: {why}")))

@@ -1,6 +1,7 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
+use crate::clustered::Part;
 use crate::dispatch::Context;
 use crate::dispatch::reach;
 use crate::dispatch::transaction::flags_in_effect;
@@ -274,7 +275,16 @@ fn is_read_only(server: &Server) -> bool {
 
 /// Whether a server that waits for its place in a cluster keeps what a command says until it has one, and changes nothing now.
 fn is_kept_for_later(server: &Server, command: &Command) -> bool {
-    command.row.name == "function|restore" && server.clustered.is_on() && !server.shard.is_on()
+    command.row.name == "function|restore" && waits_for_a_place(server)
+}
+
+/// Whether config servers have told that this server has no place in its cluster yet, and was not removed from it.
+pub fn waits_for_a_place(server: &Server) -> bool {
+    let waits = |part: &Part| {
+        let view = part.view();
+        view.is_confirmed && !view.is_removed && view.own().is_some_and(|own| own.place.is_none())
+    };
+    !server.shard.is_on() && server.clustered.get().is_some_and(waits)
 }
 
 /// Whether what there is may not be shown: it is a master's, whose link is down, and `replica-serve-stale-data` is no.

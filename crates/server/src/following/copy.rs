@@ -183,8 +183,13 @@ fn note_in_place(server: &Server, before: ReplicationId, (stream, until): (Strea
 /// Who waits for a key that came with the copy is served, on a server that takes writes beside its master. What is loaded tells nobody by itself.
 fn serve_waiting(server: &Server) {
     let keyspace = &server.engine.keyspace;
-    replacement::alone_behind_scripts(&server.engine, |all| {
-        (0..keyspace.databases()).for_each(|db| all.note_ready(DbIndex(db)));
+    if keyspace.waiting().keys() == 0 {
+        return;
+    }
+    server.holders.claiming_all(&server.engine, || {
+        replacement::alone_behind_scripts(&server.engine, |all| {
+            (0..keyspace.databases()).for_each(|db| all.note_ready(DbIndex(db)));
+        });
     });
     let (guest, now) = (server.engine.following_guest(), server.engine.clock.now());
     let mut batch = keyspace.enter(guest);

@@ -219,7 +219,17 @@ impl<'g> Giving<'g> {
         let words: Vec<&[u8]> = [&b"SLOTMOVE"[..], b"LIBRARIES"].into_iter().chain(codes).collect();
         match words.len() {
             2 => Ok(()),
-            _ => asking.ask(&words).map(drop),
+            _ => match asking.ask(&words) {
+                Err(error) if error.to_string().starts_with("ERR unknown subcommand") => {
+                    log!(
+                        Notice,
+                        "Shard {} is served by a version that takes no libraries of functions: load them there",
+                        self.one.to
+                    );
+                    Ok(())
+                }
+                answer => answer.map(drop),
+            },
         }
     }
 

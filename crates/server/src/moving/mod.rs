@@ -18,7 +18,7 @@ use crate::replay::Replay;
 use crate::server::Server;
 use crate::shard::Address;
 use command::Error;
-use engine::apply::{Apply, Rejection};
+use engine::apply::Rejection;
 use giving::Giving;
 use keyspace::DbIndex;
 use replication::insync::Role;
@@ -69,12 +69,21 @@ impl Moving<'_> {
 
     /// Loads libraries that were kept until this server has begun its shard. One of the same name that somebody has loaded since stays.
     fn load_libraries(&self, part: &Part) {
-        let server = self.server;
+        let (server, guest) = (self.server, self.server.engine.moving_guest());
         let mut later = Vec::new();
         for code in part.take_libraries() {
             let request = RequestBuf::from_args([&b"FUNCTION"[..], b"LOAD", &code]);
-            let mut replay = Replay::new(server, server.engine.moving_guest());
-            match replay.apply(DbIndex(0), server.engine.clock.now(), &request.as_request()) {
+            let mut replay = Replay::new(server, guest);
+            let mut batch = server.engine.keyspace.enter(guest);
+            // Who leads no more has what its master has, and gets nothing beside it.
+            if !leads(server, &part.view()) {
+                return;
+            }
+            let now = server.engine.clock.now();
+            let done = replay.apply_within(&mut batch, DbIndex(0), now, &request.as_request());
+            batch.release();
+            drop(batch);
+            match done {
                 Ok(_) => {}
                 Err(Rejection::Failed(_, Error::InUse)) => later.push(code),
                 Err(rejection) => {

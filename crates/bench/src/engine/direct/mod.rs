@@ -38,8 +38,8 @@ const REST: Duration = Duration::from_millis(5);
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// How often the map is asked for at most.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// A node that sends nothing for so long, although something is waited for, is given up.
-const REPLY_MAX: Duration = Duration::from_secs(5);
+/// A node that sends nothing for so long, although something is waited for, is given up: sooner than a run that ends waits for its last replies.
+const REPLY_MAX: Duration = Duration::from_secs(4);
 /// How often it is looked for such nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long the answer with a map may take before another node is asked.

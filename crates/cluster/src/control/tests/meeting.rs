@@ -99,3 +99,37 @@ fn a_shard_that_is_begun_is_one_of_those_that_were_wanted() {
     let (line, _, _) = world.value(key::POLICY).expect("it is there");
     assert_eq!(Policy::from_line(line).map(|policy| policy.shards), Some(3));
 }
+
+/// What was met is for whoever met it: a shard that begins with one server is not given another that is to begin its own, but one that nobody has met, or that
+/// is told to come to it.
+#[test]
+fn servers_that_were_met_are_no_copies_but_by_an_order() {
+    let (mut world, first) = with_spare();
+    let added = [(); 2].map(|()| {
+        world.add_server("");
+        world.nodes.last().expect("it was added").server.id
+    });
+    let are_known = move |world: &World| added.iter().all(|id| world.value(&key::server(*id)).is_some());
+    world.run_until("they have come", Duration::from_secs(10), are_known);
+    world.run_for(Duration::from_secs(1));
+    let (a, [b, c]) = (first, added);
+    for id in [a, b, c] {
+        assert_eq!(ordered(&mut world, Order::Meet(id)), Ok("OK".to_owned()));
+    }
+    world.policy.shards = 3;
+    for (shard, id) in [(1, a), (2, b)] {
+        assert_eq!(ordered(&mut world, Order::Begin(id)), Ok("OK".to_owned()));
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(record(&world, id).place, Some(Place { shard: ShardId(shard), node: 1 }));
+    }
+    assert_eq!((record(&world, c).place, record(&world, c).is_met), (None, true));
+    for _ in 0..2 {
+        // Said again it is done already.
+        assert_eq!(ordered(&mut world, Order::Place(c, ShardId(1))), Ok("OK".to_owned()));
+        assert_eq!(record(&world, c).place, Some(Place { shard: ShardId(1), node: 2 }));
+    }
+    assert!(ordered(&mut world, Order::Place(c, ShardId(2))).is_err_and(|why| why.contains("has a place")));
+    // One that nobody has met comes by itself.
+    world.add_server("");
+    world.run_until("all have their copies", Duration::from_secs(20), World::is_whole);
+}

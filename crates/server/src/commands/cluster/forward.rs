@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::Shown;
 use topology::{ServerId, ShardId};
-use wire::{Reply, SLOTS};
+use wire::{Reply, SLOTS, Value};
 
 /// How long a config server may take. An order takes up to ten seconds there.
 const ORDER_PATIENCE: Duration = Duration::from_secs(12);
@@ -57,7 +57,13 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
         let text = id.to_string();
         let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
         let ordered = match shard_of_its_own(&view, id).map(|shard| shard.to_string()) {
-            Some(shard) => order(server, &[b"CLUSTER", b"REMOVE-SHARD", shard.as_bytes()]),
+            Some(shard) => match ask(server, &[b"CLUSTER", b"REMOVE-SHARD", shard.as_bytes()]) {
+                // It has got slots that are not seen here yet.
+                Ok(Value::Simple(told)) if told.starts_with(b"moves") => Err(format!(
+                    "ERR Node {text} has slots, which move to other shards now: ask again when it has none"
+                )),
+                told => told.map(drop),
+            },
             None => order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"]),
         };
         ordered.map_err(|why| match why.starts_with("ERR there is no server ") {
@@ -172,7 +178,8 @@ pub(super) fn meet(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     let find = move |view: &View| {
         let mut servers = view.topology.servers.values();
         let found = servers.find(|one| {
-            (one.host == host || one.hostname == host) && (one.port == number || one.tls_port == number)
+            let is_there = one.host == host || one.hostname == host && !host.is_empty();
+            is_there && number > 0 && (one.port == number || one.tls_port == number)
         });
         found.map(|one| one.id)
     };
@@ -378,13 +385,18 @@ pub(super) fn later(
 /// # Errors
 /// What stands behind `-`.
 pub(super) fn order(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<(), String> {
+    ask(server, words).map(drop)
+}
+
+/// The same, and what is answered.
+fn ask(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<Value, String> {
     let config_servers = joining::config_servers(server).map_err(|error| format!("ERR {error}"))?;
     let mut last = String::new();
     for address in &config_servers {
         let asked =
             Asking::to(server, address, TlsBy::Cluster, ORDER_PATIENCE).and_then(|mut way| way.ask(words));
         match asked.map_err(|error| error.to_string()) {
-            Ok(_) => return Ok(()),
+            Ok(told) => return Ok(told),
             Err(why) if why.starts_with("ERR ") => return Err(why),
             Err(why) => last = why,
         }

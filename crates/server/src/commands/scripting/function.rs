@@ -276,6 +276,8 @@ pub enum Policy {
     Flush,
     /// They stay, and none of the others may have the name of one.
     Append,
+    /// They stay, and of the others come those whose name none has.
+    Fill,
     /// Those with the same names go.
     Replace,
 }
@@ -296,7 +298,13 @@ pub fn put_libraries(context: &Context<'_, '_>, codes: &[Vec<u8>], policy: Polic
         if policy == Policy::Flush {
             *all = Libraries::default();
         }
-        libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
+        let is_there = |all: &Libraries, library: &Library| all.by_name.contains_key(&library.name);
+        libraries.into_iter().try_for_each(|library| {
+            match policy == Policy::Fill && is_there(all, &library) {
+                true => Ok(()),
+                false => all.add(library, policy == Policy::Replace),
+            }
+        })
     })
 }
 
@@ -324,7 +332,7 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         },
     )?;
     if is_told_to_wait(context) {
-        keep_libraries(context, codes)?;
+        keep_libraries(context, codes, policy)?;
     } else {
         put_libraries(context, &codes, policy)?;
     }
@@ -341,14 +349,22 @@ fn is_told_to_wait(context: &Context<'_, '_>) -> bool {
 
 /// A server that waits for its place in a cluster loads libraries when it begins a shard, as a node does that `redis-cli --cluster add-node` is about to add. If it has a place in
 /// another's shard, it has that one's.
-fn keep_libraries(context: &Context<'_, '_>, codes: Vec<Vec<u8>>) -> Result<()> {
+fn keep_libraries(context: &Context<'_, '_>, codes: Vec<Vec<u8>>, policy: Policy) -> Result<()> {
     let server = context.server;
-    let part = server.clustered.get().filter(|_| !server.shard.is_on()).ok_or(READ_ONLY)?;
-    for code in &codes {
-        libraries::make(&server.engine, code, LOAD_TIME_MAX).map_err(Error::line)?;
+    let part = server.clustered.get().filter(|_| checks::waits_for_a_place(server)).ok_or(READ_ONLY)?;
+    let mut all = Libraries::default();
+    for code in part.take_libraries().into_iter().filter(|_| policy != Policy::Flush) {
+        let library = libraries::make(&server.engine, &code, LOAD_TIME_MAX).map_err(Error::line)?;
+        all.add(library, true).map_err(Error::line)?;
     }
-    part.keep_libraries(codes);
-    Ok(())
+    let kept = |all: &Libraries| all.by_name.values().map(|library| library.code.to_vec()).collect();
+    let before = kept(&all);
+    let added = codes.iter().try_for_each(|code| {
+        let library = libraries::make(&server.engine, code, LOAD_TIME_MAX)?;
+        all.add(library, policy == Policy::Replace)
+    });
+    part.keep_libraries(if added.is_ok() { kept(&all) } else { before });
+    added.map_err(Error::line)
 }
 
 /// Loads those of these libraries that are not there, by their names. The others stay as they are.
@@ -366,6 +382,6 @@ pub fn add_missing_libraries(context: &Context<'_, '_>, codes: &[&[u8]]) -> Resu
     }
     match missing.is_empty() {
         true => Ok(()),
-        false => put_libraries(context, &missing, Policy::Append),
+        false => put_libraries(context, &missing, Policy::Fill),
     }
 }
