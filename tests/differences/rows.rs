@@ -171,6 +171,7 @@ pub const CHECKS: &[(&str, Check)] = &[
         Not("how many workers run scripts depends on the load"),
     ),
     ("`CLIENT LIST`", By(by_hand::the_buffers_of_clients)),
+    ("`WATCH` while data are loaded", Not("a start with little to load is over before anybody asks")),
     ("messages of several publishers", Not("the order in which threads publish is a race")),
     ("`CLIENT TRACKING ... BCAST`", Not("how changes of several threads are parted into messages is a race")),
     ("`tracking-table-max-keys`", By(by_hand::the_table_of_tracked_keys)),
