@@ -4,7 +4,6 @@ use crate::dispatch::Context;
 use command::{Error, Result};
 use config::ClientClass;
 use net::client::{Client, Traits, class_from_name};
-use std::collections::HashMap;
 use std::sync::Arc;
 use wire::Reply;
 
@@ -19,22 +18,22 @@ pub fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// CLIENT LIST [TYPE type | ID client-id [client-id ...]]
 pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     note_own_command(context);
-    let request = context.request;
-    let all = everybody(context);
+    let (clients, request) = (&context.server.net.clients, context.request);
     let option = request.get(2).unwrap_or_default();
     let listed = if request.len() == 4 && option.eq_ignore_ascii_case(b"type") {
         let class = class_from_name(request.arg(3)).ok_or_else(|| unknown_type(request.arg(3)))?;
-        all.into_iter().filter(|client| class_of(client) == class).collect()
+        everybody(context).into_iter().filter(|client| class_of(client) == class).collect()
     } else if request.len() > 3 && option.eq_ignore_ascii_case(b"id") {
         let ids: Result<Vec<i64>> = request
             .iter()
             .skip(3)
             .map(|word| value::number::parse_i64(word).ok_or(Error::text("ERR Invalid client ID")))
             .collect();
-        let by_id: HashMap<u64, Arc<Client>> = all.into_iter().map(|client| (client.id, client)).collect();
-        ids?.into_iter().filter_map(|id| by_id.get(&u64::try_from(id).ok()?).cloned()).collect()
+        let master = master(context);
+        let find = |id| clients.get(id).or_else(|| master.clone().filter(|master| master.id == id));
+        ids?.into_iter().filter_map(|id| find(u64::try_from(id).ok()?)).collect()
     } else if request.len() == 2 {
-        all
+        everybody(context)
     } else {
         return Err(Error::Syntax);
     };
@@ -57,13 +56,18 @@ pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 
 /// All clients and the master, if one is followed, in the order in which they came.
 fn everybody(context: &Context<'_, '_>) -> Vec<Arc<Client>> {
-    let server = context.server;
-    let mut all = server.net.clients.all();
-    if let Some(master) = server.following.master_client(server.stream().selected.unwrap_or(0)) {
-        all.push(Arc::new(master));
+    let mut all = context.server.net.clients.all();
+    if let Some(master) = master(context) {
+        all.push(master);
         all.sort_by_key(|client| client.id);
     }
     all
+}
+
+/// The master that is followed, as a client.
+fn master(context: &Context<'_, '_>) -> Option<Arc<Client>> {
+    let server = context.server;
+    server.following.master_client(server.stream().selected.unwrap_or(0)).map(Arc::new)
 }
 
 /// As [`class_from_name`] has it.
