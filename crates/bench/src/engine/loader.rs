@@ -13,7 +13,7 @@ use super::connection::{Completed, Connection, Pending};
 use super::orders::Orders;
 use super::pace::Alarm;
 use super::tally::{Outcome, Tally};
-use super::{EVENTS_MAX, Lost, READ_BYTES, SLEEP_MAX, SPIN_MAX};
+use super::{EVENTS_MAX, Lost, READ_BYTES, SLEEP_MAX};
 use crate::work::Then;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
@@ -123,12 +123,7 @@ impl Loader {
     /// sleep at most.
     fn set_alarm(&mut self) -> Result<Duration, Lost> {
         let Some(alarm) = self.alarm.as_ref().filter(|_| !self.idle.is_empty()) else { return Ok(SLEEP_MAX) };
-        match self.orders.due_in(&self.tally) {
-            Some(wait) if wait < SPIN_MAX => return Ok(Duration::ZERO),
-            Some(wait) => alarm.set(wait)?,
-            None => {}
-        }
-        Ok(SLEEP_MAX)
+        self.orders.set_alarm(alarm, &self.tally, SLEEP_MAX)
     }
 
     /// Appends the next operations to an idle connection.

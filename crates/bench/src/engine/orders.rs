@@ -3,9 +3,9 @@
 //! In closed loop the next one is due at once, in open loop when the clock says so; either way until time or a number
 //! of operations ends the run.
 
-use super::pace::Schedule;
+use super::pace::{Alarm, Schedule};
 use super::tally::Tally;
-use super::{Lost, SLEEP_MAX};
+use super::{Lost, SLEEP_MAX, SPIN_MAX};
 use crate::plan::SILENCE_MAX;
 use crate::work::Feed;
 use std::time::Duration;
@@ -103,8 +103,18 @@ impl Orders {
         Ok(false)
     }
 
+    /// Sets the alarm for the next operation that is due. Returns how long to sleep at most, which is no longer than `patience`.
+    pub fn set_alarm(&self, alarm: &Alarm, tally: &Tally, patience: Duration) -> Result<Duration, Lost> {
+        match self.due_in(tally) {
+            Some(wait) if wait < SPIN_MAX => return Ok(Duration::ZERO),
+            Some(wait) => alarm.set(wait)?,
+            None => {}
+        }
+        Ok(patience)
+    }
+
     /// How long it is until the next operation is due; none in closed loop, or if it is further away than a sleep may be.
-    pub fn due_in(&self, tally: &Tally) -> Option<Duration> {
+    fn due_in(&self, tally: &Tally) -> Option<Duration> {
         let schedule = self.schedule.as_ref()?;
         let wait = Duration::from_nanos(tally.clock.nanos_between(tally.clock.now(), schedule.due()));
         (wait < SLEEP_MAX).then_some(wait)

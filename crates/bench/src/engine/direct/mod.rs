@@ -20,7 +20,7 @@ mod requests;
 use super::orders::Orders;
 use super::pace::Alarm;
 use super::tally::{Outcome, Tally};
-use super::{EVENTS_MAX, Lost, READ_BYTES, SLEEP_MAX, SPIN_MAX};
+use super::{EVENTS_MAX, Lost, READ_BYTES, SLEEP_MAX};
 use crate::plan::Target;
 use client::{Client, Operation, State};
 use link::{Link, Waiting};
@@ -425,12 +425,7 @@ impl Direct {
         let patience =
             rested.map(Duration::from_nanos).into_iter().chain(asking).fold(SLEEP_MAX, Duration::min);
         let Some(alarm) = self.alarm.as_ref().filter(|_| !self.idle.is_empty()) else { return Ok(patience) };
-        match self.orders.due_in(&self.tally) {
-            Some(wait) if wait < SPIN_MAX => return Ok(Duration::ZERO),
-            Some(wait) => alarm.set(wait)?,
-            None => {}
-        }
-        Ok(patience)
+        self.orders.set_alarm(alarm, &self.tally, patience)
     }
 }
 
