@@ -25,12 +25,17 @@ pub struct Routes {
     own: Option<Place>,
     /// By slot: [`OWN`], [`HELD`], [`NOBODY`] or an index of `masters`.
     slots: Box<[u16]>,
+    /// A bit for each slot that is [`OWN`]: what every command asks, in few enough bytes to stay in the nearest cache beside the keys.
+    own_slots: Box<[u64; SLOTS / WORD_BITS]>,
     masters: Box<[Server]>,
     /// How many slots somebody serves.
     served: usize,
     /// Whether slots are about to come to the own shard, or to leave it.
     switches: bool,
 }
+
+/// Bits of a word of `own_slots`.
+const WORD_BITS: usize = u64::BITS as usize;
 
 /// The slot is of the server's own shard.
 const OWN: u16 = u16::MAX;
@@ -44,6 +49,7 @@ impl Default for Routes {
         Routes {
             own: None,
             slots: vec![NOBODY; SLOTS].into_boxed_slice(),
+            own_slots: Box::new([0; SLOTS / WORD_BITS]),
             masters: Box::default(),
             served: 0,
             switches: false,
@@ -79,6 +85,9 @@ impl Routes {
             }
         }
         routes.masters = with_masters.into_iter().map(|(_, master)| master.clone()).collect();
+        for (slot, _) in routes.slots.iter().enumerate().filter(|(_, code)| **code == OWN) {
+            routes.own_slots[slot / WORD_BITS] |= 1 << (slot % WORD_BITS);
+        }
         routes
     }
 
@@ -98,7 +107,8 @@ impl Routes {
     #[inline]
     #[must_use]
     pub fn is_own(&self, slot: u16) -> bool {
-        self.slots.get(usize::from(slot)) == Some(&OWN)
+        let (word, bit) = (usize::from(slot) / WORD_BITS, usize::from(slot) % WORD_BITS);
+        self.own_slots.get(word).is_some_and(|word| word & (1 << bit) != 0)
     }
 
     /// Whether a slot is of the server's own shard, whatever is about to become of it.
