@@ -6,6 +6,7 @@
 //! Invariants:
 //! 1. A stretch holds what was written to its keys up to its stamp, and nothing later.
 //! 2. Memory is a stretch, and what is written to long values while they are said. With a store (capacity edition) a stretch is a slot.
+//! 3. Nothing is compressed.
 
 use crate::Engine;
 use crate::frozen::FrozenKey;
@@ -17,6 +18,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
+use value::rdb;
 use wire::{encode_arg, encode_request_header};
 
 /// A slot is let go when so much was copied of it.
@@ -95,9 +97,9 @@ pub fn copy(
     let tour = begin_tour(engine)?;
     let copied = Copied { numbers: beginning.numbers.clone(), slots: slots.to_vec(), ..Copied::default() };
     let mut copying = Copying { engine, guest, tour, copied, words: Words::default(), taker };
-    for number in 0..engine.keyspace.databases() {
-        copying.database(number, slots)?;
-    }
+    rdb::uncompressed(|| {
+        (0..engine.keyspace.databases()).try_for_each(|number| copying.database(number, slots))
+    })?;
     Ok(copying.copied)
 }
 

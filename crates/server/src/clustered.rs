@@ -309,6 +309,14 @@ impl Part {
         self.settled.swap(version, Ordering::Relaxed) != version
     }
 
+    /// For how long this server's shard has said that it is master while config servers have not told so yet; None: it does not wait for that.
+    #[must_use]
+    pub fn awaits_word_for(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let leads = state.own.as_ref().is_some_and(|own| own.leads);
+        (leads && !state.view.leads).then(|| state.view.since.elapsed())
+    }
+
     /// Whether a topology is of a store that has forgotten moves which this server knows of: whose the slots are is not what it says.
     #[must_use]
     pub fn is_forgetful(&self, topology: &Topology) -> bool {

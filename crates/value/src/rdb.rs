@@ -19,6 +19,7 @@ use crate::number::{IntBuffer, format_i64, parse_i64};
 use crate::set::Set;
 use crate::stream::{Reads, Stream};
 use crate::zset::{Zset, ZsetRef};
+use std::cell::Cell;
 
 /// The version that payloads are written with: that of Redis 7.0, so that it reads them too.
 pub const VERSION_WRITTEN: u16 = 10;
@@ -43,6 +44,27 @@ const ENCODED_INT32: u8 = ENCODED | 2;
 const ENCODED_LZF: u8 = ENCODED | 3;
 /// Compression has to save this much to be kept.
 const SAVED_BYTES_MIN: usize = 4;
+
+/// What most images that are said in one word have room in.
+const IMAGE_BYTES: usize = 1024;
+
+thread_local! {
+    /// Whether strings are compressed where that makes them shorter.
+    static COMPRESSES: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Does some work, in which this thread compresses nothing that it writes: to compress a value takes several times as long as all else that is done with
+/// it on its way to a server nearby.
+pub fn uncompressed<T>(work: impl FnOnce() -> T) -> T {
+    struct AsBefore(bool);
+    impl Drop for AsBefore {
+        fn drop(&mut self) {
+            COMPRESSES.set(self.0);
+        }
+    }
+    let _before = AsBefore(COMPRESSES.replace(false));
+    work()
+}
 
 /// A value read from a payload.
 #[derive(Clone, Debug)]
@@ -103,7 +125,7 @@ pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
 
 /// The same for our own use, as exact as these readers know one.
 pub fn dump_exactly(collection: CollectionRef<'_>, reads: Reads) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(IMAGE_BYTES);
     match collection {
         CollectionRef::Stream(stream) => stream.write_image(reads, &mut out, &mut keep),
         other if reads == Reads::Redis50 => write_plain_exactly(other, &mut out),
@@ -289,6 +311,7 @@ pub(crate) fn write_string(out: &mut Vec<u8>, value: &[u8]) {
         return;
     }
     if value.len() > RDB_COMPRESS_BYTES_MIN
+        && COMPRESSES.get()
         && let Some(packed) = lzf::compress(value, value.len() - SAVED_BYTES_MIN)
     {
         out.push(ENCODED_LZF);
@@ -461,6 +484,16 @@ mod tests {
         {
             assert_eq!(restored(&dump_string(value)).as_deref(), Ok(value));
         }
+    }
+
+    #[test]
+    fn nothing_is_compressed_where_that_is_not_wanted() {
+        let long = vec![b'x'; 1000];
+        let compressed = dump_string(&long);
+        let whole = uncompressed(|| dump_string(&long));
+        assert!(compressed.len() < 100 && whole.len() > 1000);
+        assert_eq!(restored(&whole).as_deref(), Ok(&long[..]));
+        assert_eq!(dump_string(&long), compressed, "it was for that one");
     }
 
     #[test]

@@ -325,6 +325,21 @@ async fn by_leader(desk: &Desk, words: &[Vec<u8>], passed: Passed, question: Que
     peer::pass_on(desk, words).await
 }
 
+/// Whether the store says of a server of this cluster what that says itself, so that nothing has to be written: then anybody may let it in, and servers
+/// need not wait until somebody leads to be told how the cluster looks.
+fn knows_already(desk: &Desk, cluster: &str, server: &Server) -> bool {
+    let known = desk.known();
+    let prefix = format!("server {} ", server.id);
+    let as_said = |line: &str| {
+        Server::from_line(line).map(|known| Server { place: None, is_met: false, ..known }).as_ref()
+            == Some(server)
+    };
+    has_news(desk).is_ok()
+        && !cluster.is_empty()
+        && known.cluster == cluster
+        && known.text.lines().find(|line| line.starts_with(&prefix)).is_some_and(as_said)
+}
+
 async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
     let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
     match (sub.as_str(), &words[2.min(words.len())..]) {
@@ -334,8 +349,11 @@ async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             let line = text(line)?;
             let server = Server::from_line(line).or_else(|| Server::from_line(&format!("{line} -")));
             let server = server.ok_or("ERR that is no record of a server")?;
-            let question = Question::Joins(cluster.to_owned(), Server { place: None, ..server });
-            by_leader(desk, words, passed, question).await
+            let server = Server { place: None, ..server };
+            if !desk.known().leads && passed == Passed::No && knows_already(desk, cluster, &server) {
+                return Ok(simple(&format!("id {cluster}")));
+            }
+            by_leader(desk, words, passed, Question::Joins(cluster.to_owned(), server)).await
         }
         ("HERE", [id_word, figures]) => {
             let (id, figures) = (id(id_word)?, text(figures)?.to_owned());

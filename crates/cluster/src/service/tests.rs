@@ -255,6 +255,37 @@ fn who_is_cut_off_from_the_store_sends_servers_to_others() {
 }
 
 #[test]
+fn a_server_that_is_known_is_let_in_while_nobody_leads() {
+    let config = Config::start();
+    let mut client = config.client();
+    let away = Leader {
+        name: "d".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: free_port().expect("there is a port"),
+    };
+    let put = Write::Put { key: format!("{PREFIX}leader"), value: away.to_line(), lease: None };
+    assert!(matches!(
+        config.way.change(&Change { compares: Vec::new(), writes: vec![put] }),
+        Outcome::Done(_)
+    ));
+    wait_until("it leads no more", || ask(&mut client, &["INFO"]).contains("leads:0\r\n"));
+    let own = "c".repeat(40);
+    assert_eq!(ask(&mut client, &["SERVER", "JOIN", &own, &record('a')]), format!("id {own}"));
+    // What would have to be written, or looked at, is the leader's.
+    let moved = record('a').replace("7001", "7002");
+    for (cluster, line) in
+        [(&own, record('b')), (&own, moved), (&"-".to_owned(), record('a')), (&"d".repeat(40), record('a'))]
+    {
+        let answer = client.call(&["SERVER", "JOIN", cluster, &line]).expect("it answers");
+        assert!(is_error(&answer, "NOLEADER"), "{line}: {answer:?}");
+    }
+    config.cut(true);
+    wait_until("it has no news", || {
+        ask(&mut client, &["SERVER", "JOIN", &own, &record('a')]).contains("NOLEADER")
+    });
+}
+
+#[test]
 fn a_store_that_takes_no_changes_is_told_to_all() {
     let config = Config::start();
     let mut client = config.client();

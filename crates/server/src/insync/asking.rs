@@ -6,7 +6,7 @@ use super::dialling::{TlsBy, connect, credentials};
 use super::look;
 use crate::server::Server;
 use crate::shard::Address;
-use net::connect::Outgoing;
+use net::connect::{Look, Outgoing};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,6 +68,15 @@ impl<'s> Asking<'s> {
         self.receive()
     }
 
+    /// The same, for no longer than that.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`]; `TimedOut`.
+    pub fn ask_within(&mut self, patience: Duration, words: &[&[u8]]) -> io::Result<Value> {
+        self.say(words)?;
+        self.receive_before(Instant::now() + patience.min(self.patience))
+    }
+
     /// Asks, and leaves the answer to [`Asking::receive`].
     ///
     /// # Errors
@@ -88,12 +97,25 @@ impl<'s> Asking<'s> {
         self.receive_before(Instant::now() + self.patience)
     }
 
+    /// The same, as long as `is_wanted`, which is asked again and again.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`]; those of `is_wanted`.
+    pub fn receive_while(&mut self, mut is_wanted: impl FnMut() -> io::Result<()>) -> io::Result<Value> {
+        let server = self.server;
+        self.receive_by(Instant::now() + self.patience, &mut || look(server).and_then(|()| is_wanted()))
+    }
+
     /// Waits for what comes next, until then. Who was left without it may go on waiting.
     ///
     /// # Errors
     /// As [`Asking::ask`]; `TimedOut`.
     pub fn receive_before(&mut self, deadline: Instant) -> io::Result<Value> {
         let server = self.server;
+        self.receive_by(deadline, &mut || look(server))
+    }
+
+    fn receive_by(&mut self, deadline: Instant, look: Look<'_>) -> io::Result<Value> {
         self.outgoing.set_deadline(deadline);
         let mut buffer = Vec::new();
         loop {
@@ -105,7 +127,7 @@ impl<'s> Asking<'s> {
                 None => {}
             }
             buffer.resize(READ_BYTES, 0);
-            match self.outgoing.read(&mut buffer, &mut || look(server))? {
+            match self.outgoing.read(&mut buffer, look)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => self.decoder.feed(&buffer[..count]),
             }

@@ -17,6 +17,9 @@ use wire::Value;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_millis(900);
 
+/// How long a question may take that changes nothing, where another can be asked who may answer sooner.
+const HASTE: Duration = Duration::from_millis(300);
+
 /// Sets the decision if the one that is there has the version before, and gives what is there then. One that is not there has version 0.
 const PROPOSE: &[u8] = b"local now = redis.call('GET', KEYS[1]) or ''
 local version = now == '' and '0' or string.match(now, '^decision (%d+) ')
@@ -121,7 +124,10 @@ impl Way<'_> {
         };
         let words = self.words.of(request);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let asked = connection.ask(&words).map(|value| match request {
+        // Who has been silent once may only be slow, as all of them may be.
+        let is_hasty = self.places.len() > 1 && self.trouble.is_none() && *request == Request::Read;
+        let patience = if is_hasty { HASTE } else { PATIENCE };
+        let asked = connection.ask_within(patience, &words).map(|value| match request {
             Request::Read => read(&value),
             Request::Propose(_) => proposed(&value),
         });

@@ -37,6 +37,9 @@ use wire::Value;
 /// How long it may take to reach a config server, and how long an answer may take. Who follows is told something every second.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long a config server may take to tell that this server is master, once its shard says so. Another may know it, and clients wait.
+const WORD: Duration = Duration::from_millis(300);
+
 /// Before the next config server is tried.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -172,8 +175,8 @@ impl Joining<'_> {
                 self.may_enter = true;
                 self.enter_late(next);
             }
-            if !self.server.engine.is_ending() {
-                let were_all = self.in_vain >= self.config_servers.len();
+            let were_all = self.in_vain >= self.config_servers.len();
+            if !self.server.engine.is_ending() && (were_all || !self.awaits_word()) {
                 std::thread::sleep(if were_all { RETRY_ALL } else { RETRY });
             }
         }
@@ -221,8 +224,23 @@ impl Joining<'_> {
             ownership::confirm(server);
             self.enter_late(which);
             let id = self.identity.id.to_string();
-            figures.ask(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
-            told = topologies.receive()?;
+            figures.say(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
+            figures.receive_while(|| self.look_for_word())?;
+            told = topologies.receive_while(|| self.look_for_word())?;
+        }
+    }
+
+    /// Whether this server is master, and waits for a config server's word for longer than that should take.
+    fn awaits_word(&self) -> bool {
+        let awaited = self.server.clustered.get().and_then(|part| part.awaits_word_for());
+        self.config_servers.len() > 1 && awaited.is_some_and(|awaited| awaited > WORD)
+    }
+
+    /// Leaves a config server for another that may have news.
+    fn look_for_word(&self) -> io::Result<()> {
+        match self.awaits_word() {
+            true => Err(io::Error::other("it has not told yet that this server is master")),
+            false => Ok(()),
         }
     }
 
