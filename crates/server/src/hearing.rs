@@ -33,6 +33,9 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Before a node that was not reached is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// How often who listens looks whether that is still wanted: there is one for each other node.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// How often it looks whether the nodes are still the same, at the latest.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -148,6 +151,7 @@ impl Node {
         let words =
             [&b"CLUSTER"[..], b"HEAR", view.topology.cluster.as_bytes(), own.as_bytes(), other.as_bytes()];
         asking.ask(&words)?;
+        asking.look_every(LOOK)?;
         trouble.clear();
         *heard_at = Instant::now();
         note(&self.server, self.id, Some(self.server.engine.clock.now()));

@@ -53,6 +53,14 @@ impl<'s> Asking<'s> {
         self.outgoing.socket().local_addr().map(|address| address.ip())
     }
 
+    /// Sets how often it looks whether a wait is to end, from now on: each time costs a waking, and there may be many such connections.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn look_every(&self, interval: Duration) -> io::Result<()> {
+        self.outgoing.set_patience(interval)
+    }
+
     /// Whether the other side is known to have gone, while nothing is asked.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a config server may take to tell that this server is master, once its shard says so. Another may know it, and clients wait.
 const WORD: Duration = Duration::from_millis(300);
 
+/// How often it looks whether that is so.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Before the next config server is tried.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -212,6 +215,7 @@ impl Joining<'_> {
         let mut figures = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
         let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
+        topologies.look_every(LOOK)?;
         self.note(which, "");
         loop {
             match told {
