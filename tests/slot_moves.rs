@@ -26,7 +26,7 @@ fn master(topology: &Topology, shard: u16) -> ServerId {
 }
 
 /// Has slots go to a shard; gives how that ended.
-fn move_slots(cluster: &Cluster, to: u16, slots: &[String]) -> Result<(), String> {
+pub fn move_slots(cluster: &Cluster, to: u16, slots: &[String]) -> Result<(), String> {
     let to = to.to_string();
     let words: Vec<&str> =
         ["CLUSTER", "MOVE-SLOTS", "-", &to].into_iter().chain(slots.iter().map(String::as_str)).collect();
@@ -43,7 +43,7 @@ fn move_slots(cluster: &Cluster, to: u16, slots: &[String]) -> Result<(), String
 }
 
 /// Waits until no move is under way; gives why the last one has failed, if it has.
-fn wait_for_moves(cluster: &Cluster) -> Option<String> {
+pub fn wait_for_moves(cluster: &Cluster) -> Option<String> {
     let mut failed = None;
     cluster::wait_until("moves are over", || {
         cluster.topology().is_some_and(|topology| {
@@ -246,6 +246,47 @@ fn an_operator_sees_how_slots_move() {
     assert_eq!(owned(), [8192, 8192]);
     assert_eq!(shown(&["set", "move-rate", "100000"]), "OK\n");
     assert_eq!(shown(&["rebalance", "--no-wait"]), "nothing is to be moved\n");
+}
+
+/// The config server that the tool has asked is cut off from the store while slots are on their way: it does not hear any more that they come.
+#[test]
+fn whoever_shows_how_slots_move_goes_on_to_another_config_server() {
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (2, 1), &["--edition", "memory"]);
+    let source = master(&cluster.topology().expect("it is there"), 0);
+    fill(&mut cluster.connect(source).unwrap(), 1, &tags(1, |slot| slot < 2000)[0]);
+    cluster::wait_until("one leads", || cluster.config.leader().is_some());
+    let leader = cluster.config.leader().expect("one leads");
+    let addresses = cluster.config.addresses();
+    let (first, other) = (addresses[leader].to_string(), addresses[1 - leader].to_string());
+    let places = format!("{first},{other}");
+    // Slow enough to be seen under way.
+    assert_eq!(shown_by("cluster", &["set", "move-rate", "20000", "--config", &places]), "OK\n");
+    let mut tool = Command::new(crate::tarn_path())
+        .args(["cluster", "move-slots", "1", "0-1999", "--config", &places])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let is_copying = || {
+        let moves = cluster.topology().map(|topology| topology.moves).unwrap_or_default();
+        moves.values().any(|one| one.stage == Stage::Copying)
+    };
+    cluster::wait_until("it is under way", is_copying);
+    cluster.config.cut_off(leader);
+    cluster::wait_until("the other one leads", || cluster.config.leader() == Some(1 - leader));
+    let mut ended = None;
+    cluster::wait_until("it may be faster", || {
+        let words = ["cluster", "set", "move-rate", "0", "--config", &other];
+        Command::new(crate::tarn_path()).args(words).output().is_ok_and(|output| output.status.success())
+    });
+    cluster::wait_until("the tool has seen its end", || {
+        ended = tool.try_wait().expect("it is ours");
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|status| status.success()));
+    cluster.config.mend();
+    cluster::wait_until("all know it", || {
+        cluster.topology().is_some_and(|now| now.slots.count_of(ShardId(1)) == 8192 + 2000)
+    });
 }
 
 /// redis-cli moves slots key by key; here each of its words moves a slot, and there is nothing left to move by keys.

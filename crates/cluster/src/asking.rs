@@ -33,7 +33,7 @@ enum Unasked {
 }
 
 /// Why there is no value.
-enum Failure {
+pub enum Failure {
     /// It is refused: the answer.
     Said(String),
     /// Nobody knows what became of the request.
@@ -62,6 +62,44 @@ pub fn is_unable(why: &str) -> bool {
     ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| why.starts_with(word))
 }
 
+/// What is asked again and again while something goes on: of the config server that answered last, and of the others where that one does no more, or not well enough.
+pub struct Watching {
+    places: Vec<(String, u16)>,
+    entry: Entry,
+    last: Option<Asking>,
+}
+
+impl Watching {
+    /// Nobody is asked yet.
+    pub fn of(places: Vec<(String, u16)>, entry: Entry) -> Watching {
+        Watching { places, entry, last: None }
+    }
+
+    /// Asks something that changes nothing.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn ask(
+        &mut self,
+        words: &[&str],
+        patience: Duration,
+        is_enough: impl Fn(&str) -> bool,
+    ) -> Result<String, String> {
+        if let Some(mut asking) = self.last.take()
+            && let Ok(text) = asking.hear_text(words, patience.min(READING))
+            && is_enough(&text)
+        {
+            self.last = Some(asking);
+            return Ok(text);
+        }
+        let request = (words, patience);
+        let (asking, text) =
+            Asking::first(&self.places, &self.entry, request, Repeats::Yes, |text| is_enough(text))?;
+        self.last = is_enough(&text).then_some(asking);
+        Ok(text)
+    }
+}
+
 /// A connection.
 pub struct Asking {
     /// Who is asked, for sentences.
@@ -71,19 +109,6 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Connects to the first of several that is there.
-    pub fn to(places: &[(String, u16)], entry: &Entry) -> Result<Asking, String> {
-        let mut last = "no config server is given".to_owned();
-        for place in places {
-            match Asking::to_config_server(place, entry) {
-                Err(Unasked::NotReached(why)) => last = why,
-                Err(Unasked::Refused(why)) => return Err(why),
-                Ok(asking) => return Ok(asking),
-            }
-        }
-        Err(last)
-    }
-
     /// Asks several, one after another, until one gives an answer that is good enough; if there is none, the first that is an answer.
     pub fn first(
         places: &[(String, u16)],
@@ -92,6 +117,18 @@ impl Asking {
         repeats: Repeats,
         is_enough: impl Fn(&str) -> bool,
     ) -> Result<(Asking, String), String> {
+        let ask = |asking: &mut Asking, patience| asking.hear_text(words, patience);
+        Asking::first_to(places, entry, (ask, patience), repeats, |text: &String| is_enough(text))
+    }
+
+    /// The same for what is more than a request and its answer: what is given is told how long it may take.
+    pub fn first_to<T>(
+        places: &[(String, u16)],
+        entry: &Entry,
+        (mut ask, patience): (impl FnMut(&mut Asking, Duration) -> Result<T, Failure>, Duration),
+        repeats: Repeats,
+        is_enough: impl Fn(&T) -> bool,
+    ) -> Result<(Asking, T), String> {
         let (mut answered, mut refused) = (None, None);
         let mut last = "no config server is given".to_owned();
         for (at, place) in places.iter().enumerate() {
@@ -105,9 +142,9 @@ impl Asking {
             };
             let is_last = at + 1 == places.len();
             let patience = if repeats == Repeats::Yes && !is_last { patience.min(READING) } else { patience };
-            match asking.hear_text(words, patience) {
-                Ok(text) if is_enough(&text) => return Ok((asking, text)),
-                Ok(text) => drop(answered.get_or_insert((asking, text))),
+            match ask(&mut asking, patience) {
+                Ok(answer) if is_enough(&answer) => return Ok((asking, answer)),
+                Ok(answer) => drop(answered.get_or_insert((asking, answer))),
                 Err(Failure::Said(why)) if is_unable(&why) => refused = Some(why),
                 Err(Failure::Broken(why)) if repeats == Repeats::Yes => last = why,
                 Err(failure) => return Err(failure.sentence()),
@@ -184,7 +221,8 @@ impl Asking {
         self.next(patience).map_err(Failure::sentence)
     }
 
-    fn next(&mut self, patience: Duration) -> Result<Value, Failure> {
+    /// The same with why there is none.
+    pub fn next(&mut self, patience: Duration) -> Result<Value, Failure> {
         let broken = |asking: &Asking, error: &dyn std::fmt::Display| Failure::Broken(asking.broken(error));
         self.outgoing.set_deadline(Instant::now() + patience);
         let mut buffer = vec![0; READ_BYTES];
@@ -204,16 +242,11 @@ impl Asking {
             }
         }
     }
-
-    /// The same for an answer that is text.
-    pub fn text(&mut self, words: &[&str], patience: Duration) -> Result<String, String> {
-        self.hear_text(words, patience).map_err(Failure::sentence)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Asking, Entry, Repeats};
+    use super::{Asking, Entry, Repeats, Watching};
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::sync::Arc;
@@ -296,5 +329,31 @@ mod tests {
         let is_new = |text: &str| text == "new";
         assert_eq!(first(&[&old, &new], Repeats::Yes, is_new), Ok("new".to_owned()));
         assert_eq!(first(&[&old, &nobody], Repeats::Yes, is_new), Ok("old".to_owned()));
+    }
+
+    /// Somebody who gives one answer, and is gone.
+    fn somebody_who_goes() -> (String, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let port = listener.local_addr().expect("it has one").port();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("somebody comes");
+            let mut buffer = [0; 1024];
+            for answer in ["+PONG\r\n", "+first\r\n"] {
+                let _ = socket.read(&mut buffer);
+                let _ = socket.write_all(answer.as_bytes());
+            }
+        });
+        ("127.0.0.1".to_owned(), port)
+    }
+
+    #[test]
+    fn what_is_asked_again_and_again_is_asked_of_who_knows_it() {
+        let pong = Some("+PONG");
+        let ((old, _), (new, asked)) = (somebody(pong, Some("+old")), somebody(pong, Some("+new")));
+        let mut watching = Watching::of(vec![somebody_who_goes(), old, new], Entry::default());
+        let mut ask = || watching.ask(&["CLUSTER", "STATUS"], PATIENCE, |text| text != "old");
+        assert_eq!(ask(), Ok("first".to_owned()));
+        assert_eq!([ask(), ask()], [Ok("new".to_owned()), Ok("new".to_owned())]);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 }

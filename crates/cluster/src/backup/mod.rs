@@ -12,7 +12,7 @@ mod reading;
 mod restoring;
 mod taking;
 
-use crate::asking::{Asking, Entry};
+use crate::asking::{Asking, Entry, Failure, Repeats};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use topology::{Server, Topology};
@@ -48,32 +48,8 @@ impl Reach {
     /// # Errors
     /// Nobody can say it.
     pub fn topology(&self) -> Result<Topology, String> {
-        // Any may be cut off from the store.
-        let mut last = "no config server is given".to_owned();
-        for place in &self.places {
-            match self.topology_of(place) {
-                Ok(topology) => return Ok(topology),
-                Err(why) => last = why,
-            }
-        }
-        Err(last)
-    }
-
-    fn topology_of(&self, place: &(String, u16)) -> Result<Topology, String> {
-        let mut asking = Asking::to(std::slice::from_ref(place), &self.config)?;
-        asking.say(&[&b"TOPOLOGY"[..], b"FOLLOW", b"0"], ANSWERING)?;
-        let until = Instant::now() + ANSWERING;
-        while Instant::now() < until {
-            let wire::Value::Bulk(text) = asking.receive(ANSWERING)? else { continue };
-            let text = String::from_utf8_lossy(&text).into_owned();
-            if text.is_empty() || text.starts_with("silent") {
-                continue;
-            }
-            return Topology::from_text(&text).ok_or_else(|| {
-                "the config server tells of a cluster in words that this version does not know".to_owned()
-            });
-        }
-        Err("the config server tells nothing of the cluster".to_owned())
+        let ask = (tell_topology, ANSWERING);
+        Asking::first_to(&self.places, &self.config, ask, Repeats::Yes, |_| true).map(|(_, now)| now)
     }
 
     fn address<'s>(&self, server: &'s Server) -> (&'s str, u16) {
@@ -84,4 +60,22 @@ impl Reach {
     fn server(&self, server: &Server) -> Result<Asking, String> {
         Asking::to_server(self.address(server), &self.servers)
     }
+}
+
+/// Has a config server tell what the cluster looks like.
+fn tell_topology(asking: &mut Asking, patience: Duration) -> Result<Topology, Failure> {
+    let until = Instant::now() + patience;
+    asking.say(&[&b"TOPOLOGY"[..], b"FOLLOW", b"0"], patience).map_err(Failure::Broken)?;
+    while Instant::now() < until {
+        let wire::Value::Bulk(text) = asking.next(patience)? else { continue };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if text.is_empty() || text.starts_with("silent") {
+            continue;
+        }
+        return Topology::from_text(&text).ok_or_else(|| {
+            let why = "the config server tells of a cluster in words that this version does not know";
+            Failure::Said(why.to_owned())
+        });
+    }
+    Err(Failure::Broken("the config server tells nothing of the cluster".to_owned()))
 }

@@ -2,7 +2,7 @@
 
 use super::config_server::address;
 use super::{option, progress, up, value_of};
-use crate::asking::{Asking, Entry, Repeats};
+use crate::asking::{Asking, Entry, Repeats, Watching};
 use crate::backup::{self, Reach};
 use crate::table;
 use lexopt::{Arg, Parser};
@@ -150,25 +150,24 @@ impl Given {
         }
     }
 
-    fn asking(&self) -> Result<Asking, String> {
-        Asking::to(&self.places()?, &self.entry)
+    /// Who is asked how things go.
+    fn watching(&self) -> Result<Watching, String> {
+        Ok(Watching::of(self.places()?, self.entry.clone()))
     }
 
     /// Has a request answered by the first config server that can.
-    fn ask(&self, request: &[&str], patience: Duration) -> Result<(Asking, String), String> {
+    fn ask(&self, request: &[&str], patience: Duration) -> Result<String, String> {
         let repeats = match request {
             ["CLUSTER", "STATUS" | "MOVES", ..] | ["TOPOLOGY", ..] => Repeats::Yes,
             _ => Repeats::No,
         };
         // One that is cut off from the store tells what it knows all the same.
-        let is_of_now = |text: &str| match request {
-            ["CLUSTER", "STATUS", ..] => {
-                let status: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-                status["store"].as_str().is_none_or(|store| store == "ok")
-            }
+        let is_enough = |text: &str| match request {
+            ["CLUSTER", "STATUS", ..] => is_of_now(text),
             _ => true,
         };
-        Asking::first(&self.places()?, &self.entry, (request, patience), repeats, is_of_now)
+        let answer = Asking::first(&self.places()?, &self.entry, (request, patience), repeats, is_enough);
+        answer.map(|(_, text)| text)
     }
 
     /// How config servers and servers are reached.
@@ -253,11 +252,17 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
-    let (_, answer) = given.ask(&request, patience)?;
+    let answer = given.ask(&request, patience)?;
     let answer = if all == ["status"] && !given.is_json { of_status(&answer) } else { answer };
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
+}
+
+/// Whether a status, as JSON, is of a config server that has news of the store.
+pub fn is_of_now(json: &str) -> bool {
+    let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    status["store"].as_str().is_none_or(|store| store == "ok")
 }
 
 /// A status for people.
@@ -268,11 +273,11 @@ fn of_status(json: &str) -> String {
 /// Has a shard go, step by step.
 fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
     loop {
-        let (asking, answer) = given.ask(&["CLUSTER", "REMOVE-SHARD", shard], 2 * ANSWERING)?;
+        let answer = given.ask(&["CLUSTER", "REMOVE-SHARD", shard], 2 * ANSWERING)?;
         // A closed pipe has read enough.
         let _ = writeln!(io::stdout(), "{}", answer.trim_end());
         match progress::named(&answer) {
-            Some(ids) if !given.is_short => progress::show(ids, asking, || given.asking())?,
+            Some(ids) if !given.is_short => progress::show(ids, given.watching()?)?,
             _ => return Ok(()),
         }
     }
@@ -280,11 +285,11 @@ fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
 
 /// Begins moves, and shows them until they are over.
 fn move_slots(given: &Given, request: &[&str]) -> Result<(), String> {
-    let (asking, answer) = given.ask(request, 2 * ANSWERING)?;
+    let answer = given.ask(request, 2 * ANSWERING)?;
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     match progress::named(&answer) {
-        Some(ids) if !ids.is_empty() && !given.is_short => progress::show(ids, asking, || given.asking()),
+        Some(ids) if !ids.is_empty() && !given.is_short => progress::show(ids, given.watching()?),
         _ => Ok(()),
     }
 }

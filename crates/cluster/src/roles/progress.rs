@@ -1,6 +1,7 @@
 //! How moves go, shown until they are over: one line that is written again and again on a terminal, a line for each step elsewhere. Who stops looking stops nothing.
 
-use crate::asking::Asking;
+use super::operator::is_of_now;
+use crate::asking::Watching;
 use crate::screen::Screen;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,17 +23,19 @@ pub fn named(answer: &str) -> Option<BTreeSet<u64>> {
 /// Shows moves until none of them goes on.
 ///
 /// # Errors
-/// One has failed, or nobody answers any more.
-pub fn show(
-    ids: BTreeSet<u64>,
-    mut asking: Asking,
-    again: impl Fn() -> Result<Asking, String>,
-) -> Result<(), String> {
+/// One has failed, or nobody who knows it says any more how they are.
+pub fn show(ids: BTreeSet<u64>, mut watching: Watching) -> Result<(), String> {
     let mut seen = Seen { ids, ..Seen::default() };
     let mut screen = Screen::new();
     let mut silent_since: Option<Instant> = None;
     loop {
-        match asking.text(&["CLUSTER", "STATUS", "JSON"], ANSWERING) {
+        // One that is cut off from the store may not have heard of them yet, or not that they are over.
+        let told = watching.ask(&["CLUSTER", "STATUS", "JSON"], ANSWERING, is_of_now);
+        let told = told.and_then(|text| match is_of_now(&text) {
+            true => Ok(text),
+            false => Err("no config server has news of the store of decisions".to_owned()),
+        });
+        match told {
             Ok(text) => {
                 silent_since = None;
                 seen.look(&serde_json::from_str(&text).unwrap_or_default());
@@ -47,9 +50,6 @@ pub fn show(
                     screen.end();
                     return Err(format!("{why}; the moves go on: `tarn cluster moves` shows them"));
                 }
-                if let Ok(other) = again() {
-                    asking = other;
-                }
             }
         }
         std::thread::sleep(LOOKING);
@@ -60,6 +60,8 @@ pub fn show(
 #[derive(Default)]
 struct Seen {
     ids: BTreeSet<u64>,
+    /// Of the latest status: another config server may not have come so far yet.
+    revision: u64,
     /// As each was when it was seen last.
     moves: BTreeMap<u64, Value>,
     /// Those that are not there any more.
@@ -71,6 +73,11 @@ struct Seen {
 impl Seen {
     fn look(&mut self, status: &Value) {
         let Some(listed) = status["moves"].as_array() else { return };
+        let revision = status["revision"].as_u64().unwrap_or(self.revision);
+        if revision < self.revision {
+            return;
+        }
+        self.revision = revision;
         let there: BTreeMap<u64, &Value> =
             listed.iter().filter_map(|one| Some((one["move"].as_u64()?, one))).collect();
         for id in &self.ids {
@@ -186,6 +193,18 @@ mod tests {
             seen.outcome(),
             Err("move 2 has failed: no memory is left; nothing has changed".to_owned())
         );
+        // One that is behind says of moves that are over that they are not there yet.
+        let of = |revision: u64, moves: &[Value]| {
+            let mut status = status(moves, &json!([]));
+            status["revision"] = json!(revision);
+            status
+        };
+        let mut seen = Seen { ids: [1].into(), ..Seen::default() };
+        seen.look(&of(7, &[one(1, "copying")]));
+        seen.look(&of(6, &[]));
+        assert!(!seen.is_over());
+        seen.look(&of(8, &[]));
+        assert!(seen.is_over());
         for (slots, is_well) in [(json!([[5, 9]]), true), (json!([[5, 8]]), false)] {
             let mut seen = Seen { ids: [1].into(), ..Seen::default() };
             seen.look(&status(&[one(1, "switching")], &json!([])));

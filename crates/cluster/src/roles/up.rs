@@ -4,7 +4,7 @@ mod children;
 
 use super::operator::CONFIG_PORT;
 use super::{option, value_of};
-use crate::asking::{Asking, Entry};
+use crate::asking::{Entry, Watching};
 use crate::backup::{self, Reach};
 use crate::control::Setting;
 use children::{Part, Parts};
@@ -289,7 +289,6 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
     Ok(())
 }
 
-/// Brings a backup to a cluster that awaits one, as soon as it can be asked.
 /// Brings back what a backup holds, unless it is to end before: then nothing is restored, and it can be said again.
 fn restore(backup: &Path, given: &Given, layout: &Layout, is_enough: &AtomicBool) -> Result<(), String> {
     let servers = Entry { password: given.password().map(str::to_owned), ..Entry::default() };
@@ -329,9 +328,9 @@ fn await_service(
     layout: &Layout,
     is_enough: &AtomicBool,
 ) -> Result<Option<String>, String> {
-    let places = [("127.0.0.1".to_owned(), layout.config_port)];
+    let places = vec![("127.0.0.1".to_owned(), layout.config_port)];
+    let mut watching = Watching::of(places, Entry::default());
     let begun = Instant::now();
-    let mut asking = None;
     let mut last = String::new();
     while !is_enough.load(Ordering::SeqCst) {
         if let Some(told) = parts.ended().into_iter().next() {
@@ -340,26 +339,17 @@ fn await_service(
         if begun.elapsed() > BEGINNING {
             return Err(format!("the cluster does not serve after {} s: {last}", BEGINNING.as_secs()));
         }
-        let mut connected = match asking.take().map_or_else(|| Asking::to(&places, &Entry::default()), Ok) {
-            Ok(connected) => connected,
-            Err(why) => {
-                last = why;
-                std::thread::sleep(LOOKING);
-                continue;
-            }
-        };
-        match connected.text(&["CLUSTER", "STATUS", "JSON"], ANSWERING) {
+        match watching.ask(&["CLUSTER", "STATUS", "JSON"], ANSWERING, |_| true) {
             Err(why) => last = why,
             Ok(text) => {
                 let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
                 if status["serves"].as_bool() == Some(true) && is_whole(&status) {
-                    return connected.text(&["CLUSTER", "STATUS"], ANSWERING).map(Some);
+                    return watching.ask(&["CLUSTER", "STATUS"], ANSWERING, |_| true).map(Some);
                 }
                 last = format!(
                     "{} of 16384 slots have a shard, and not all copies may be whole",
                     status["slots_covered"]
                 );
-                asking = Some(connected);
             }
         }
         std::thread::sleep(LOOKING);
