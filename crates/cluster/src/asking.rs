@@ -62,6 +62,11 @@ pub fn is_unable(why: &str) -> bool {
     ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| why.starts_with(word))
 }
 
+/// Whether who asks is not let in, or may not ask that, and will not be the next time either.
+pub fn keeps_out(why: &str) -> bool {
+    ["NOPERM", "WRONGPASS", "NOAUTH"].iter().any(|word| why.contains(word))
+}
+
 /// What is asked again and again while something goes on: of the config server that answered last, and of the others where that one does no more, or not well enough.
 pub struct Watching {
     places: Vec<(String, u16)>,

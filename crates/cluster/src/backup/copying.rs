@@ -4,7 +4,7 @@
 
 use super::Reach;
 use super::reading::{Kind, kind};
-use crate::asking::Entry;
+use crate::asking::{Entry, keeps_out};
 use net::connect::Outgoing;
 use parking_lot::Mutex;
 use replication::link::limits::RDB_BYTES_MAX_DEFAULT;
@@ -32,6 +32,10 @@ const ATTEMPTS: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two attempts.
 const REST: Duration = Duration::from_millis(500);
+/// How often a copy that has ended looks whether it has done so in vain.
+const LOOKING: Duration = Duration::from_millis(20);
+/// Why a copy that has ended begins anew.
+const IN_VAIN: &str = "others break off behind the moments that all have in common";
 /// What is read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// The longest transaction, which is in memory as a whole.
@@ -73,11 +77,28 @@ pub struct Copy {
     pub cut: Option<u64>,
     /// Why it was begun anew.
     pub trouble: Option<String>,
+    /// It is whole up to a moment that is none any more.
+    pub is_in_vain: bool,
 }
 
 impl Copy {
     pub fn new(shard: ShardId) -> Copy {
-        Copy { shard, phase: Phase::Copying, attempt: 0, bytes: 0, is_held: false, cut: None, trouble: None }
+        Copy {
+            shard,
+            phase: Phase::Copying,
+            attempt: 0,
+            bytes: 0,
+            is_held: false,
+            cut: None,
+            trouble: None,
+            is_in_vain: false,
+        }
+    }
+
+    /// The moment at which it was to end is none any more: it goes on, or begins anew if it has ended there.
+    pub fn lose_moment(&mut self) {
+        self.cut = None;
+        self.is_in_vain = matches!(self.phase, Phase::Whole(..));
     }
 }
 
@@ -107,22 +128,25 @@ pub fn run(reach: &Reach, copy: &Mutex<Copy>, path: &Path, is_over: &AtomicBool)
         });
         let attempt = master
             .map_err(Trouble::Again)
-            .and_then(|master| Attempt { reach, copy, path, is_over }.run(&master));
+            .and_then(|master| Attempt { reach, copy, path, is_over }.run(&master))
+            .and_then(|()| rest_at_moment(copy, is_over));
         match attempt {
             Ok(()) => return,
             Err(Trouble::Final(why)) => return copy.lock().phase = Phase::Failed(why),
             Err(Trouble::Again(why)) => {
+                let is_refused = keeps_out(&why);
                 let why = format!("shard {shard}: {why}");
                 let mut copy = copy.lock();
                 if copy.bytes > 0 {
                     (broken_off, without_since) = (broken_off + 1, Instant::now());
                 }
-                if broken_off >= ATTEMPTS || without_since.elapsed() >= PATIENCE {
+                if is_refused || broken_off >= ATTEMPTS || without_since.elapsed() >= PATIENCE {
                     return copy.phase = Phase::Failed(why);
                 }
                 (copy.phase, copy.bytes, copy.cut) = (Phase::Copying, 0, None);
                 copy.attempt += 1;
-                if why != told {
+                // Whoever has it begin anew has told why.
+                if !std::mem::take(&mut copy.is_in_vain) && why != told {
                     copy.trouble = Some(format!("{why}; its copy is begun anew"));
                     told = why;
                 }
@@ -130,6 +154,17 @@ pub fn run(reach: &Reach, copy: &Mutex<Copy>, path: &Path, is_over: &AtomicBool)
         }
         thread::sleep(REST);
     }
+}
+
+/// Waits, behind a copy's end, until the backup is over, or the moment turns out to be none.
+fn rest_at_moment(copy: &Mutex<Copy>, is_over: &AtomicBool) -> Result<(), Trouble> {
+    while !is_over.load(Ordering::Relaxed) {
+        if copy.lock().is_in_vain {
+            return Err(Trouble::Again(IN_VAIN.to_owned()));
+        }
+        thread::sleep(LOOKING);
+    }
+    Ok(())
 }
 
 struct Attempt<'a> {
@@ -170,10 +205,8 @@ impl Attempt<'_> {
         source.send(&word).map_err(|error| broken(&error))?;
         let following = Following { stream, from };
         self.copy.lock().phase = Phase::Following(following.clone());
-        self.follow(&mut source, (&file, rdb_bytes), (from, &word), &broken)?;
-        file.sync_data().map_err(|error| Trouble::of_disk(self.path, &error))?;
-        self.copy.lock().phase = Phase::Whole(following, rdb_bytes);
-        Ok(())
+        let whole = Phase::Whole(following, rdb_bytes);
+        self.follow(&mut source, (&file, rdb_bytes), (from, &word), &whole, &broken)
     }
 
     fn take_rdb(
@@ -203,13 +236,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the stream until it is known where it is to end, and that is there. Nothing behind that gets to the file: what comes while a moment is looked for is kept, and what
-    /// had come before that is before the moment.
+    /// Takes the stream until it is known where it is to end, and that is there: then the copy is whole. Nothing behind that gets to the file: what comes while a moment is looked
+    /// for is kept, and what had come before that is before the moment.
     fn follow(
         &self,
         source: &mut Source<'_>,
         (file, mut end): (&File, u64),
         (from, word): (u64, &[u8]),
+        whole: &Phase,
         broken: &dyn Fn(&dyn std::fmt::Display) -> Trouble,
     ) -> Result<(), Trouble> {
         let mut stream = Stream::new(from);
@@ -234,7 +268,13 @@ impl Attempt<'_> {
                 self.copy.lock().bytes += due as u64;
             }
             if cut.is_some_and(|cut| cut <= at) {
-                return Ok(());
+                file.sync_data().map_err(|error| Trouble::of_disk(self.path, &error))?;
+                let mut copy = self.copy.lock();
+                // There may be another moment by now.
+                if copy.cut == cut {
+                    copy.phase = whole.clone();
+                    return Ok(());
+                }
             }
             if said.elapsed() >= WORD {
                 source.send(word).map_err(|error| broken(&error))?;

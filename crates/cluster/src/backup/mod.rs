@@ -11,6 +11,8 @@ mod manifest;
 mod reading;
 mod restoring;
 mod taking;
+#[cfg(test)]
+mod tests;
 
 use crate::asking::{Asking, Entry, Failure, Repeats};
 use std::path::Path;

@@ -5,6 +5,7 @@ use super::copying::{self, Copy, Phase};
 use super::cut::{self, Cut};
 use super::manifest::{Manifest, NAME, ShardFile};
 use super::reading::{self, Looking};
+use crate::asking::keeps_out;
 use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -126,23 +127,27 @@ fn attend(
     screen: &mut Screen,
 ) -> Result<Cut, String> {
     let (mut made, mut waits_since, mut tried, mut told) = (None, None, None::<Instant>, String::new());
-    let (mut pause, mut holding) = (TRYING, HOLDING);
+    let (mut pause, mut holding, mut is_told) = (TRYING, HOLDING, false);
     loop {
         let phases = look(copies, screen)?;
+        // One that was begun anew has lost the moment, and so have all others.
+        if made.is_some() && copies.iter().any(|copy| copy.lock().cut.is_none()) {
+            (made, waits_since) = (None, None);
+            if !std::mem::replace(&mut is_told, true) {
+                screen.say("a shard's copy broke off behind the moment that all have in common: another moment is looked for, and copies that have ended at this one are begun anew");
+            }
+        }
         if phases.iter().all(|phase| matches!(phase, Phase::Whole(..)))
             && let Some(cut) = made.take()
         {
             return Ok(cut);
         }
-        let follow = phases.iter().all(|phase| matches!(phase, Phase::Following(_)));
-        // One that was begun anew has lost the moment.
-        let has_lost = made.is_some() && copies.iter().any(|copy| copy.lock().cut.is_none());
-        if has_lost && phases.iter().any(|phase| matches!(phase, Phase::Whole(..))) {
-            return Err(
-                "a shard's copy broke off behind the moment that all have in common: begin again".to_owned()
-            );
+        if made.is_none() {
+            // Also those that have ended at it only now.
+            copies.iter().for_each(|copy| copy.lock().lose_moment());
         }
-        if follow && (made.is_none() || has_lost) && tried.is_none_or(|tried| tried.elapsed() >= pause) {
+        let follow = phases.iter().all(|phase| matches!(phase, Phase::Following(_)));
+        if follow && made.is_none() && tried.is_none_or(|tried| tried.elapsed() >= pause) {
             let since = *waits_since.get_or_insert_with(Instant::now);
             let attempts = hold_back(copies);
             match cut::make(reach, shards, holding)
@@ -168,7 +173,7 @@ fn attend(
 
 /// Whether waiting makes no difference.
 fn is_final(why: &str) -> bool {
-    ["NOPERM", "WRONGPASS", "NOAUTH", "unknown subcommand"].iter().any(|word| why.contains(word))
+    keeps_out(why) || why.contains("unknown subcommand")
 }
 
 /// Has what comes from now on be kept apart. Gives of each copy, if it is there and follows, which attempt that is of.
