@@ -107,6 +107,8 @@ fn row(shard: &str, server: &Value, end: Option<u64>) -> [String; 9] {
         "master".to_owned()
     } else if flag("is_member") {
         "replica".to_owned()
+    } else if server["node"].is_null() && flag("is_met") {
+        "spare, met".to_owned()
     } else if server["node"].is_null() {
         "spare".to_owned()
     } else {

@@ -108,6 +108,7 @@ impl Control {
             "tls_port": server.tls_port,
             "zone": server.zone,
             "edition": server.edition.name(),
+            "is_met": server.is_met,
             "lives": self.lives(server.id, now),
             "silent_ms": self.silent_ms(server.id, now),
             "figures": shown(figures),

@@ -36,9 +36,17 @@ fn with_spare() -> (World, ServerId) {
 fn a_server_that_waits_is_met_once_and_stays_met() {
     let (mut world, id) = with_spare();
     assert!(!record(&world, id).is_met);
+    let shown = |world: &World| {
+        let leader = world.configs.iter().find(|config| config.control.leads()).expect("one leads");
+        let table = crate::table::of(&leader.control.status(world.now));
+        table.lines().find(|line| line.contains(&id.to_string())).expect("it is shown").to_owned()
+    };
+    assert!(shown(&world).contains("spare ") && !shown(&world).contains("met"));
     for _ in 0..2 {
         assert_eq!(ordered(&mut world, Order::Meet(id)), Ok("OK".to_owned()));
         assert!(record(&world, id).is_met && record(&world, id).place.is_none());
+        world.run_for(Duration::from_secs(1));
+        assert!(shown(&world).contains("spare, met "));
     }
     // It does not say so itself when it comes again, at another address.
     world.nodes[2].is_up = false;
