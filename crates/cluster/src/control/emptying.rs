@@ -6,12 +6,25 @@
 use super::moves::{self, Following, Request, Step, is_unfinished, refuse};
 use super::plan::{Draft, have_lost_slots};
 use super::view::key;
-use super::{Policy, rebalance};
+use super::{Policy, rebalance, shard_of};
 use std::collections::BTreeSet;
-use topology::{Move, ShardId};
+use topology::{Move, ServerId, ShardId};
 
-/// Has the slots of a shard go to others, or, if it has none, the shard go.
-pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
+/// Has the shard go of which a server is the only one, if it has no slots: as all stands when it is done, and not when whoever wants it has looked.
+pub fn remove_shard_of(draft: &mut Draft, id: ServerId) -> Step {
+    let view = &draft.after;
+    let shard = view.servers.get(&id).and_then(shard_of);
+    let is_alone = |shard: &ShardId| view.placed_in(*shard).len() == 1 && view.slots.count_of(*shard) == 0;
+    match shard.filter(is_alone) {
+        Some(shard) => remove_shard(draft, shard, Request::RemoveShardOf(id)),
+        None => {
+            Step::Answer(Err(format!("NOTALONE server {id} is not the only one of a shard without slots")))
+        }
+    }
+}
+
+/// Has the slots of a shard go to others, or, if it has none, the shard go. `again` is what this was asked for with.
+pub fn remove_shard(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
     let view = &draft.after;
     // A shard, a move or an owner that cannot be read may have to do with it.
     let spoilt = ["shards/", "moves/"].into_iter().find_map(|kind| view.why_senseless(kind));
@@ -35,14 +48,14 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
     let coming = view.moves.values().filter(|one| one.to == shard && is_unfinished(one));
     for id in coming.map(|one| one.id).collect::<Vec<_>>() {
         if draft.is_full() {
-            return Step::Follow(Following::Go(Request::RemoveShard(shard)));
+            return Step::Follow(Following::Go(again));
         }
         draft.end_move(id);
         draft.then.notes.push(format!("Move {id} is given up, since shard {shard} is to go"));
     }
     let view = &draft.after;
     if view.slots.count_of(shard) == 0 {
-        return forget(draft, shard);
+        return forget(draft, shard, again);
     }
     let unfinished: Vec<&Move> = view.moves.values().filter(|one| is_unfinished(one)).collect();
     let begun: BTreeSet<u64> = unfinished.iter().filter(|one| one.from == shard).map(|one| one.id).collect();
@@ -51,7 +64,7 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId) -> Step {
 }
 
 /// The shard is there no more. Its servers have data that is nobody's, and come back as new ones only.
-fn forget(draft: &mut Draft, shard: ShardId) -> Step {
+fn forget(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
     let slots = key::SLOTS.to_owned();
     draft.compares.entry(slots).or_insert(draft.after.revision_of(key::SLOTS));
     let placed = draft.after.placed_in(shard);
@@ -64,7 +77,7 @@ fn forget(draft: &mut Draft, shard: ShardId) -> Step {
     for id in failed.map(|one| one.id).collect::<Vec<_>>() {
         // Before anything else is done with it.
         if draft.is_full() {
-            return Step::Follow(Following::Go(Request::RemoveShard(shard)));
+            return Step::Follow(Following::Go(again));
         }
         draft.end_move(id);
     }

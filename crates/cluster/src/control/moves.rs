@@ -11,7 +11,7 @@ use super::{Control, Ticket, senseless};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use topology::{Move, ShardId, SlotRange, Stage};
+use topology::{Move, ServerId, ShardId, SlotRange, Stage};
 
 /// A move that comes to nothing so often has failed.
 pub const ATTEMPTS_MAX: u32 = 10;
@@ -56,6 +56,8 @@ pub enum Request {
     },
     /// A shard is to go, when its slots have gone to others.
     RemoveShard(ShardId),
+    /// A server is to go with its shard, of which it is the only one, and which has no slots.
+    RemoveShardOf(ServerId),
     /// A master says how its move goes.
     Said {
         /// Which move.
@@ -290,7 +292,8 @@ impl Control {
                     Ok(shifts) => begin(draft, shifts, begun),
                 }
             }
-            Request::RemoveShard(shard) => emptying::remove_shard(draft, shard),
+            Request::RemoveShard(shard) => emptying::remove_shard(draft, shard, Request::RemoveShard(shard)),
+            Request::RemoveShardOf(id) => emptying::remove_shard_of(draft, id),
             Request::Said { id, attempt, word } => match draft.after.moves.get(&id).cloned() {
                 None if draft.after.is_senseless(&key::moving(id)) => {
                     Step::Answer(Err(format!("UNREACHED {}", senseless::mend(&key::moving(id)))))

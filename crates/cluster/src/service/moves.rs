@@ -1,6 +1,6 @@
 //! What operators and masters say of moves, in words.
 
-use super::requests::{number, syntax, text, upper};
+use super::requests::{id, number, syntax, text, upper};
 use crate::control::{Epochs, Measure, Request, Shift, Word};
 use std::collections::BTreeSet;
 use topology::{ShardId, SlotRange};
@@ -17,6 +17,7 @@ pub fn ordered(sub: &str, words: &[Vec<u8>]) -> Result<Option<Request>, String> 
         }
         ("CANCEL-MOVE", [id]) => Request::Cancel(number(id)?),
         ("REMOVE-SHARD", [shard]) => Request::RemoveShard(ShardId(number(shard)?)),
+        ("REMOVE-SHARD", [of, server]) if upper(of) == "OF" => Request::RemoveShardOf(id(server)?),
         ("REBALANCE", words) => rebalance(words)?,
         _ => return Ok(None),
     };
@@ -83,6 +84,7 @@ fn usage() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topology::ServerId;
 
     fn words(line: &str) -> Vec<Vec<u8>> {
         line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
@@ -101,6 +103,10 @@ mod tests {
             ("MOVE-SLOTS 0 2 7", begin(Some(0), 2, vec![slots(7, 7)])),
             ("CANCEL-MOVE 7", Request::Cancel(7)),
             ("REMOVE-SHARD 7", Request::RemoveShard(ShardId(7))),
+            (
+                "REMOVE-SHARD of 0707070707070707070707070707070707070707",
+                Request::RemoveShardOf(ServerId::from_bytes([7; 20])),
+            ),
             ("REBALANCE", rebalance(Measure::Slots, false)),
             ("REBALANCE dry-run by OPS", rebalance(Measure::Ops, true)),
         ] {

@@ -72,7 +72,7 @@ pub(super) fn number<T: std::str::FromStr>(word: &[u8]) -> Result<T, String> {
     text(word)?.parse().map_err(|_| "ERR value is not an integer or out of range".to_owned())
 }
 
-fn id(word: &[u8]) -> Result<ServerId, String> {
+pub(super) fn id(word: &[u8]) -> Result<ServerId, String> {
     text(word)?.parse().map_err(|_| "ERR an id of a server is 40 small hexadecimal digits".to_owned())
 }
 
@@ -458,6 +458,8 @@ const HELP: &[&str] = &[
     "    Its slots go to the others: the moves. Said again when it has none, it goes with its servers.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
+    "CLUSTER REMOVE-SHARD OF ID",
+    "    A server goes with its shard, if it is the only one there, and the shard has no slots.",
     "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
     "    A shard whose members are all gone for good begins anew with what this server has.",
     "CLUSTER MEET-SERVER ID",

@@ -2,7 +2,7 @@
 
 use super::{World, policy};
 use crate::control::view::key;
-use crate::control::{Event, Force, Order, Policy, Standing};
+use crate::control::{Event, Force, Order, Policy, Request, Standing};
 use std::time::Duration;
 use topology::{Place, Server, ServerId, ShardId};
 
@@ -92,6 +92,40 @@ fn a_server_begins_a_shard_by_itself_and_others_come_to_it() {
     }
     world.add_server("");
     world.run_until("it has a copy", Duration::from_secs(20), World::is_whole);
+}
+
+/// Whoever wants a server to go with its shard may not have heard that another has come to it.
+#[test]
+fn a_server_goes_with_its_shard_only_if_it_is_alone_there_when_it_goes() {
+    let (mut world, id) = with_spare();
+    let with_shard = |world: &mut World, id| {
+        let asked = |ticket| Event::Asks(ticket, Request::RemoveShardOf(id));
+        let (at, ticket) = world.ask(asked).expect("somebody leads");
+        world.run_until("it is answered", Duration::from_secs(15), |world| {
+            world.configs[at].answers.contains_key(&ticket)
+        });
+        world.configs[at].answers[&ticket].clone()
+    };
+    let is_refused = |told: Result<String, String>| told.is_err_and(|why| why.starts_with("NOTALONE "));
+    assert!(is_refused(with_shard(&mut world, id)), "it has no shard");
+    let first = world.nodes[0].server.id;
+    assert!(is_refused(with_shard(&mut world, first)), "it has slots and a replica");
+    assert_eq!(ordered(&mut world, Order::Meet(id)), Ok("OK".to_owned()));
+    world.policy.shards = 2;
+    assert_eq!(ordered(&mut world, Order::Begin(id)), Ok("OK".to_owned()));
+    let has_begun = |world: &World| matches!(world.standing(ShardId(1)), Some(Standing::Begun(_)));
+    world.run_until("it has begun", Duration::from_secs(10), has_begun);
+    world.add_server("");
+    let other = world.nodes[3].server.id;
+    let is_placed = |world: &World| world.places.values().any(|placed| *placed == other);
+    world.run_until("it has a copy", Duration::from_secs(20), is_placed);
+    assert!(is_refused(with_shard(&mut world, id)), "another has come");
+    assert!(record(&world, id).place.is_some() && record(&world, other).place.is_some());
+    world.unwanted.extend([id, other]);
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    assert_eq!(ordered(&mut world, Order::Remove(other, Force::Yes)), Ok("OK".to_owned()));
+    world.policy.shards = 1;
+    assert!(with_shard(&mut world, id).is_ok_and(|told| told.contains("shard 1 is removed")));
 }
 
 #[test]

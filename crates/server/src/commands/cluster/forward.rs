@@ -55,16 +55,12 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
     }
     later(context, move |server| {
         let text = id.to_string();
-        let view = server.clustered.get().map(|part| part.view()).unwrap_or_default();
-        let ordered = match shard_of_its_own(&view, id).map(|shard| shard.to_string()) {
-            Some(shard) => match ask(server, &[b"CLUSTER", b"REMOVE-SHARD", shard.as_bytes()]) {
-                // It has got slots that are not seen here yet.
-                Ok(Value::Simple(told)) if told.starts_with(b"moves") => Err(format!(
-                    "ERR Node {text} has slots, which move to other shards now: ask again when it has none"
-                )),
-                told => told.map(drop),
-            },
-            None => order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"]),
+        // Whether it is alone in its shard is for the config server that leads to see: this node may not have heard yet of who has come to it.
+        let ordered = match ask(server, &[b"CLUSTER", b"REMOVE-SHARD", b"OF", text.as_bytes()]) {
+            Err(why) if why.starts_with("NOTALONE ") => {
+                order(server, &[b"CLUSTER", b"REMOVE-SERVER", text.as_bytes(), b"FORCE"])
+            }
+            told => told.map(drop),
         };
         ordered.map_err(|why| match why.starts_with("ERR there is no server ") {
             true => format!("ERR Unknown node {text}"),
@@ -73,13 +69,6 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
         wait_until(server, SHOWING, |view| !view.topology.servers.contains_key(&id));
         Ok(())
     })
-}
-
-/// The shard of which a server is the only one, if it has no slots: it goes with it.
-fn shard_of_its_own(view: &View, id: ServerId) -> Option<ShardId> {
-    let shard = view.topology.servers.get(&id)?.place?.shard;
-    let is_alone = view.topology.servers_of(shard).all(|server| server.id == id);
-    (is_alone && view.topology.slots.count_of(shard) == 0).then_some(shard)
 }
 
 /// CLUSTER REPLICATE node-id: a server without a place gets one in that node's shard.
@@ -397,7 +386,7 @@ fn ask(server: &Arc<Server>, words: &[&[u8]]) -> std::result::Result<Value, Stri
             Asking::to(server, address, TlsBy::Cluster, ORDER_PATIENCE).and_then(|mut way| way.ask(words));
         match asked.map_err(|error| error.to_string()) {
             Ok(told) => return Ok(told),
-            Err(why) if why.starts_with("ERR ") => return Err(why),
+            Err(why) if ["ERR ", "NOTALONE "].iter().any(|code| why.starts_with(code)) => return Err(why),
             Err(why) => last = why,
         }
     }
