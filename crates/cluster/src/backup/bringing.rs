@@ -32,8 +32,13 @@ const PIECE_BYTES: usize = 96 << 10;
 /// A value that is longer is brought in pieces.
 const VALUE_BYTES: usize = 120 << 10;
 
-/// A server that has all of a shard's file, on the connection on which it was brought.
-pub struct Brought(Asking);
+/// A server that has all of a shard's file.
+pub struct Brought {
+    /// The connection on which it was brought.
+    asking: Asking,
+    /// In which the server was master when it began.
+    pub epoch: u64,
+}
 
 impl Brought {
     /// Whether what was brought is still all there: the server is still master, and nobody has emptied it, or brings another backup.
@@ -41,7 +46,7 @@ impl Brought {
     /// # Errors
     /// It is not, or cannot be asked.
     pub fn confirm(&mut self) -> Result<(), String> {
-        match self.0.ask(&["SLOTMOVE", "CONFIRM"], PATIENCE)? {
+        match self.asking.ask(&["SLOTMOVE", "CONFIRM"], PATIENCE)? {
             Value::Int(1) => Ok(()),
             _ => Err("what was brought is not whole".to_owned()),
         }
@@ -59,7 +64,7 @@ pub fn bring(
     restore: u64,
     done: &AtomicU64,
 ) -> Result<Brought, String> {
-    let asking = welcome(reach, to, restore)?;
+    let (asking, epoch) = welcome(reach, to, restore)?;
     let mut bringing = Bringing {
         asking,
         pending: None,
@@ -72,17 +77,19 @@ pub fn bring(
     reading::read(path, (one.from, one.until), &mut bringing)?;
     bringing.settle()?;
     bringing.load_functions()?;
-    let mut brought = Brought(bringing.asking);
+    let mut brought = Brought { asking: bringing.asking, epoch };
     brought.confirm()?;
     Ok(brought)
 }
 
-fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<Asking, String> {
+/// Has a server take what is brought. Gives the epoch in which it is master.
+fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<(Asking, u64), String> {
     let began = Instant::now();
     loop {
         let mut asking = reach.server(to)?;
         match asking.ask(&["SLOTMOVE", "RESTORE", &restore.to_string()], PATIENCE) {
-            Ok(_) => return Ok(asking),
+            Ok(Value::Int(epoch)) => return Ok((asking, u64::try_from(epoch).unwrap_or_default())),
+            Ok(_) => return Err("the server does not say in which epoch it is master".to_owned()),
             // It will be master in a moment, or its copies are not members yet.
             Err(why)
                 if ["SLOTMOVE-LATER", "READONLY", "LOADING", "NOREPLICAS"]

@@ -33,10 +33,12 @@ pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
         one.slots.iter().flat_map(|range| range.slots()).for_each(|slot| slots.set(slot, Some(*to)));
     }
     // The first may have waited for the last for hours.
+    let mut epochs = Vec::new();
     for (shard, mut one) in brought {
         one.confirm().map_err(|why| unfinished(shard, &why))?;
+        epochs.push((shard, one.epoch));
     }
-    end(reach, restore, &slots)?;
+    end(reach, restore, (&slots, &epochs))?;
     screen.say(&format!("{} shards have what the backup holds, and the slots that they had", targets.len()));
     Ok(())
 }
@@ -65,8 +67,12 @@ fn ask_leader(reach: &Reach, words: &[&str]) -> Result<String, String> {
     }
 }
 
-fn end(reach: &Reach, restore: u64, slots: &SlotMap) -> Result<(), String> {
-    let words = ["CLUSTER", "RESTORE", "END", &restore.to_string(), &slots.to_line()];
+/// Gives the slots their owners. The config server that leads looks once more whether the shards have what was brought to them in these epochs.
+fn end(reach: &Reach, restore: u64, (slots, epochs): (&SlotMap, &[(ShardId, u64)])) -> Result<(), String> {
+    let words = ["CLUSTER", "RESTORE", "END", &restore.to_string(), &slots.to_line()].map(str::to_owned);
+    let epochs = epochs.iter().flat_map(|(shard, epoch)| [shard.to_string(), epoch.to_string()]);
+    let words: Vec<String> = words.into_iter().chain(epochs).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match ask_leader(reach, &words) {
         Ok(_) => Ok(()),
         // It may have been done, and the answer lost.

@@ -22,7 +22,7 @@ pub mod view;
 
 pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
-pub use orders::{Force, Order, Setting};
+pub use orders::{Force, Order, Restored, Setting};
 pub use rebalance::Measure;
 pub use view::{Leader, Policy, Standing, View, key};
 

@@ -42,8 +42,35 @@ pub enum Order {
     Lose(Losing),
     /// Somebody is about to bring a backup.
     BeginRestore,
-    /// He who began the restore of this number has brought all of it: these are the slots' owners.
-    EndRestore(u64, SlotMap),
+    /// He who began the restore of this number has brought all of it.
+    EndRestore(u64, Restored),
+}
+
+/// A backup that was brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The slots' owners.
+    pub slots: SlotMap,
+    /// In which epoch of each shard it was all there, if that is told.
+    pub epochs: BTreeMap<ShardId, u64>,
+}
+
+impl Restored {
+    /// Why a shard may not have what was brought to it. Another master by promotion has all that the one before had committed; whatever else has happened meanwhile may have
+    /// been an operator's consent to lose something.
+    pub(super) fn why_lost(&self, view: &View) -> Option<String> {
+        self.epochs.iter().find_map(|(shard, epoch)| {
+            let has_it = match view.shards.get(shard) {
+                Some(Standing::Begun(now)) => {
+                    now.epoch.0 == *epoch || (now.epoch.0 == epoch + 1 && !now.is_lossy)
+                }
+                _ => false,
+            };
+            (!has_it).then(|| {
+                format!("shard {shard} has had other masters since the backup was brought: begin it again")
+            })
+        })
+    }
 }
 
 /// Whether a shard may be left with fewer copies than it is to have.
@@ -145,7 +172,7 @@ pub enum Done {
     /// A spare begins a shard.
     Begin(ServerId),
     /// A backup is restored: by whom, and who has which slots.
-    Restored(u64, SlotMap),
+    Restored(u64, Restored),
     /// Members that are gone for good go, now that their shard has another master; what is told then.
     Bury(Vec<ServerId>, String),
 }
@@ -364,14 +391,19 @@ impl Control {
                 Some(policy) if policy.restore == 0 => refuse(AWAITS_NO_BACKUP),
                 Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::NextRestore))),
             },
-            (Order::EndRestore(number, slots), _) => match view.policy {
+            (Order::EndRestore(number, brought), _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) if policy.restore == 0 => refuse(AWAITS_NO_BACKUP),
                 Some(policy) if policy.restore != *number => refuse("another restore has begun since"),
-                Some(_) if !slots.ranges().all(|(_, owner)| view.begun().any(|begun| begun == owner)) => {
+                Some(_)
+                    if !brought.slots.ranges().all(|(_, owner)| view.begun().any(|begun| begun == owner)) =>
+                {
                     refuse("a shard that is to have slots is not there, or has not begun")
                 }
-                Some(_) => Next::Stage(Stage::Ready(Done::Restored(*number, slots.clone()))),
+                Some(_) => match brought.why_lost(view) {
+                    Some(why) => refuse(why),
+                    None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
+                },
             },
             (Order::Set(name, value), _) => match Setting::read(name, value) {
                 Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),

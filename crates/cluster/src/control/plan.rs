@@ -2,7 +2,7 @@
 
 use super::election::is_vacant;
 use super::moves::Followed;
-use super::orders::{Done, Setting};
+use super::orders::{Done, Restored, Setting};
 use super::view::{Standing, View, key};
 use super::{
     Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, as_known, shard_of,
@@ -14,6 +14,8 @@ use topology::{Place, Server, ServerId, ShardId, SlotMap};
 
 /// The most writes of one transaction. etcd takes 128 operations.
 const WRITES_MAX: usize = 60;
+/// The most that is compared for one thing that is done.
+const COMPARES_MAX: usize = 100;
 
 /// A change that is under way.
 #[derive(Debug)]
@@ -235,12 +237,17 @@ impl Control {
                 }
                 Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
-                Done::Restored(number, slots) => {
+                Done::Restored(number, Restored { slots, epochs }) => {
                     let policy = draft.after.policy.filter(|policy| policy.restore == *number);
                     let Some(policy) = policy.filter(|_| draft.after.slots.count() == 0) else {
                         self.orders.reconsider(ticket);
                         continue;
                     };
+                    // As they were looked at, so that nobody consents to a loss in between; as far as one change compares so many.
+                    for shard in epochs.keys().take(COMPARES_MAX).map(|shard| key::shard(*shard)) {
+                        let revision = draft.after.revision_of(&shard);
+                        draft.compares.entry(shard).or_insert(revision);
+                    }
                     let policy = Policy { restore: 0, ..policy };
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
                     draft.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
@@ -269,7 +276,9 @@ impl Control {
         let after = &draft.after;
         match done {
             Done::Policy(_) | Done::Tried => after.policy.is_none(),
-            Done::Restored(..) => after.policy.is_none() || after.is_senseless(key::SLOTS),
+            Done::Restored(_, brought) => {
+                after.policy.is_none() || after.is_senseless(key::SLOTS) || brought.why_lost(after).is_some()
+            }
             Done::Remove(id) => {
                 self.view.as_ref().map(|view| place_of(view, *id)) != Some(place_of(after, *id))
             }

@@ -2,7 +2,7 @@
 
 use super::desk::{Desk, Letter, Question, in_thread};
 use super::{moves, peer};
-use crate::control::{Force, Losing, Order, Standing, key};
+use crate::control::{Force, Losing, Order, Restored, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -425,9 +425,11 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             Order::Switch(ShardId(number(shard)?), Some(id(server)?))
         }
         ("RESTORE", [step]) if upper(step) == "BEGIN" => Order::BeginRestore,
-        ("RESTORE", [step, restore, slots]) if upper(step) == "END" => {
+        ("RESTORE", [step, restore, slots, epochs @ ..]) if upper(step) == "END" && epochs.len() % 2 == 0 => {
             let slots = SlotMap::from_line(text(slots)?).ok_or("ERR that says of no slots who has them")?;
-            Order::EndRestore(number(restore)?, slots)
+            let epoch = |pair: &[Vec<u8>]| Ok::<_, String>((ShardId(number(&pair[0])?), number(&pair[1])?));
+            let epochs = epochs.chunks_exact(2).map(epoch).collect::<Result<_, _>>()?;
+            Order::EndRestore(number(restore)?, Restored { slots, epochs })
         }
         ("PLACE-SERVER", [server, shard]) => Order::Place(id(server)?, ShardId(number(shard)?)),
         ("REMOVE-SERVER", [server]) => Order::Remove(id(server)?, Force::No),
@@ -478,8 +480,8 @@ const HELP: &[&str] = &[
     "    Slots go to the shards that have less than others: the moves.",
     "CLUSTER RESTORE BEGIN",
     "    Somebody brings a backup to a cluster that waits for one: `+restore N`. Who has begun before does not go on.",
-    "CLUSTER RESTORE END N SLOTS",
-    "    All of it is there, and slots have these owners.",
+    "CLUSTER RESTORE END N SLOTS [SHARD EPOCH ...]",
+    "    All of it is there, brought to masters in these epochs, and slots have these owners.",
     "CLUSTER SET copies|shards|replace-after|move-rate|auto-rebalance|rebalance-threshold VALUE",
     "    A setting of the cluster.",
     "TOPOLOGY GET",
