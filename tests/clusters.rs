@@ -9,6 +9,7 @@ mod faults;
 pub mod guided;
 mod links;
 mod redis_cli;
+mod rolled_back;
 pub mod rounds;
 mod secured;
 mod tended;

@@ -112,6 +112,34 @@ impl Etcd {
         }
     }
 
+    /// Keeps what all members hold, under a name. They were killed.
+    ///
+    /// # Panics
+    /// If it cannot be copied.
+    pub fn keep(&self, name: &str) {
+        self.copy(|at| (format!("m{at}"), format!("{name}-{at}")));
+    }
+
+    /// Has all members hold what was kept under a name, and nothing else. They were killed.
+    ///
+    /// # Panics
+    /// If it cannot be copied.
+    pub fn put_back(&self, name: &str) {
+        self.copy(|at| (format!("{name}-{at}"), format!("m{at}")));
+    }
+
+    fn copy(&self, names: impl Fn(usize) -> (String, String)) {
+        for at in 0..self.count() {
+            assert!(self.members[at].child.is_none(), "it was killed");
+            let (from, to) = names(at);
+            let (from, to) = (self.dir.join(from), self.dir.join(to));
+            // It may be the first copy.
+            let _ = std::fs::remove_dir_all(&to);
+            let copied = Command::new("cp").arg("-a").args([&from, &to]).status();
+            assert!(copied.expect("cp can be run").success());
+        }
+    }
+
     /// How many members there are, those that were killed among them.
     pub fn count(&self) -> usize {
         self.members.len()

@@ -182,12 +182,16 @@ async fn follow(
         if let Err(line) = requests::has_news(desk) {
             return send(socket, format!("-{}\r\n", line.replace(['\r', '\n'], " ")).as_bytes()).await;
         }
-        let (news, silent_now) = {
+        let (seen, news, silent_now) = {
             let published = published.borrow_and_update();
             let is_news = published.revision > revision && !published.text.is_empty();
             let news = is_news.then(|| (published.revision, published.text.clone()));
-            (news, published.silent.clone())
+            (published.seen, news, published.silent.clone())
         };
+        if let Some(seen) = seen.filter(|seen| seen.0 < revision) {
+            // The store has gone back meanwhile.
+            return send(socket, format!("-{}\r\n", requests::past(seen.0, revision)).as_bytes()).await;
+        }
         if let Some((later, text)) = news {
             revision = later;
             tell(socket, &text).await?;

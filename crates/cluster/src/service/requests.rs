@@ -286,7 +286,7 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
 }
 
 /// What is answered to who knows what the store has forgotten.
-fn past(seen: u64, revision: u64) -> String {
+pub(super) fn past(seen: u64, revision: u64) -> String {
     format!(
         "PAST the store of decisions is at revision {seen}, and has forgotten revision {revision}: it was restored from a backup, and what it says is not believed"
     )

@@ -65,8 +65,22 @@ impl Watcher {
         }
     }
 
+    /// What is read anew may be older than what was seen.
+    fn compare(&self, before: Option<Revision>, now: Revision) {
+        if let Some(before) = before.filter(|before| now < *before) {
+            log!(
+                Warning,
+                "The store of decisions ({}) was at revision {} and is at {} now: it was restored from a backup, and servers that know more take nothing from it",
+                self.store.place(),
+                before.0,
+                now.0
+            );
+        }
+    }
+
     /// Follows the store until it does not answer; from `seen` on, if something was seen.
     fn follow(&self, seen: &mut Option<Revision>) -> Result<Unavailable, Over> {
+        let mut before = None;
         loop {
             let after = match *seen {
                 Some(after) => after,
@@ -75,6 +89,7 @@ impl Watcher {
                     Ok(reading) => {
                         let revision = reading.revision;
                         self.heard();
+                        self.compare(before, revision);
                         self.say(Event::Read(reading))?;
                         revision
                     }
@@ -95,7 +110,7 @@ impl Watcher {
                         *seen = Some(revision);
                     }
                     Ok(Seen::Compacted) => {
-                        *seen = None;
+                        before = seen.take();
                         break;
                     }
                 }

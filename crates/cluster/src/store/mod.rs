@@ -132,7 +132,7 @@ pub enum Seen {
     },
     /// Nothing, for as long as it was waited.
     Quiet,
-    /// What came next is not known any more: read all again, and watch from there.
+    /// What came next is not known any more, or the store has gone back behind what was seen: read all again, and watch from there.
     Compacted,
 }
 

@@ -102,8 +102,9 @@ impl Watching {
         Some(Seen::Changes { revision, changed })
     }
 
-    /// Looks whether something has happened that the watch does not tell.
-    fn compare(&mut self) -> Result<(), Unavailable> {
+    /// Looks whether something has happened that the watch does not tell. Whether etcd has gone back behind what was seen: all of its members have earlier data, and what they will
+    /// tell next follows from that.
+    fn compare(&mut self) -> Result<bool, Unavailable> {
         if let Some((_, by)) = self.expects
             && Instant::now() >= by
         {
@@ -111,17 +112,20 @@ impl Watching {
             return Err(Unavailable("a member of etcd does not tell what has changed".to_owned()));
         }
         if self.expects.is_some() || self.compared.elapsed() < COMPARING {
-            return Ok(());
+            return Ok(false);
         }
         let answer = self.gateway.ask("/v3/kv/range", &Range::later(&self.prefix, self.after).to_json())?;
         let reading = forms::reading(&answer).ok_or_else(senseless)?;
+        if reading.revision < self.after {
+            return Ok(true);
+        }
         self.compared = Instant::now();
         self.expects = reading.entries.first().map(|entry| (entry.revision, Instant::now() + BEHIND));
         // What is gone is not read, so it is heard of from a member that answers only.
         if !self.gateway.is_first(&self.member) {
             self.open_again()?;
         }
-        Ok(())
+        Ok(false)
     }
 
     fn open_again(&mut self) -> Result<(), Unavailable> {
@@ -145,8 +149,7 @@ impl Watch for Watching {
                 }
                 Ok(Err(why)) => return Err(Unavailable(why)),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.compare()?;
-                    return Ok(Seen::Quiet);
+                    return Ok(if self.compare()? { Seen::Compacted } else { Seen::Quiet });
                 }
                 // It was read for long enough from one member.
                 Err(RecvTimeoutError::Disconnected) => self.open_again()?,

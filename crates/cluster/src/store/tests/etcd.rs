@@ -262,3 +262,26 @@ fn it_is_spoken_to_with_tls() {
     };
     assert!(Etcd::new(missing).map(drop).is_err_and(|why| why.contains("no certificate")));
 }
+
+/// All of etcd is put back to what it was: a watch tells so, and does not wait for what is never told again.
+#[test]
+fn a_store_that_goes_back_is_read_anew() {
+    let mut members = Members::start(1);
+    let store = members.store();
+    let early = done(&store, Vec::new(), vec![put("/t/a", "1")]);
+    members.kill(0);
+    members.keep("early");
+    members.run(0);
+    wait_until("etcd answers", || store.read("/").is_ok());
+    for number in 0..5 {
+        done(&store, Vec::new(), vec![put("/t/a", &format!("later {number}"))]);
+    }
+    let late = store.read("/t/").expect("it answers").revision;
+    members.kill(0);
+    members.put_back("early");
+    members.run(0);
+    wait_until("etcd answers", || store.read("/").is_ok());
+    let mut watch = store.watch("/t/", late).expect("it answers");
+    wait_until("it is told", || matches!(watch.next(Duration::from_millis(100)), Ok(Seen::Compacted)));
+    assert_eq!(super::held(&store.read("/t/").expect("it answers")), [("/t/a", "1", early)]);
+}
