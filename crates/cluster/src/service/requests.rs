@@ -458,10 +458,10 @@ const HELP: &[&str] = &[
     "    One shard more, as soon as there are servers for it; or at once, with one server that waits for a place.",
     "CLUSTER REMOVE-SHARD SHARD",
     "    Its slots go to the others: the moves. Said again when it has none, it goes with its servers.",
-    "CLUSTER SWITCH SHARD [TO ID]",
-    "    Another member is the shard's master. Nothing is lost.",
     "CLUSTER REMOVE-SHARD OF ID",
     "    A server goes with its shard, if it is the only one there, and the shard has no slots.",
+    "CLUSTER SWITCH SHARD [TO ID]",
+    "    Another member is the shard's master. Nothing is lost.",
     "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
     "    A shard whose members are all gone for good begins anew with what this server has.",
     "CLUSTER MEET-SERVER ID",
@@ -533,7 +533,11 @@ async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
             };
             in_thread(move || set(&*store, &name, version, &line, server_of)).await
         }
-        _ => Err("ERR DECISION GET SHARD, or DECISION SET SHARD VERSION LINE".to_owned()),
+        ("TRY", [shard]) => {
+            let name = name(ShardId(number(shard)?));
+            in_thread(move || try_to_set(&*store, &name)).await
+        }
+        _ => Err("ERR DECISION GET SHARD, DECISION SET SHARD VERSION LINE, or DECISION TRY SHARD".to_owned()),
     }
 }
 
@@ -558,6 +562,21 @@ fn there(store: &dyn Store, name: &str) -> Result<Entry, String> {
 
 fn get(store: &dyn Store, name: &str) -> Answer {
     decided(&there(store, name)?).map(|(_, line)| line)
+}
+
+/// Has the store take the decision that is there once more: whoever is about to yield has to know that another can be written down.
+fn try_to_set(store: &dyn Store, name: &str) -> Answer {
+    let entry = there(store, name)?;
+    decided(&entry)?;
+    let put = Write::Put { key: name.to_owned(), value: entry.value, lease: None };
+    let compares = vec![Compare { key: name.to_owned(), revision: entry.revision }];
+    match store.change(&Change { compares, writes: vec![put] }) {
+        // Somebody else has changed it: then it can be.
+        Outcome::Done(_) | Outcome::Conflict => Ok(simple("OK")),
+        Outcome::Unknown(why) | Outcome::Unreached(why) => {
+            Err(format!("UNREACHED the store of decisions takes no changes: {why}"))
+        }
+    }
 }
 
 /// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows, and that who becomes master

@@ -6,6 +6,7 @@ use crate::departure::Wish;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
+use crate::insync::deciding;
 use crate::pause::{Paused, Purpose};
 use crate::replicas::replica::{Replica, Stage};
 use crate::replicas::standing;
@@ -180,13 +181,18 @@ fn may_hand_over(server: &Server) -> bool {
 }
 
 /// Has another member be master, if that can be done until then, and clients be told. Whether it is.
-fn hand_over(server: &Server, number: u64, until: Instant) -> bool {
+fn hand_over(server: &Arc<Server>, number: u64, until: Instant) -> bool {
     let goes_on = || server.departure.is_underway(number) && Instant::now() < until;
-    let mut asked_at: Option<Instant> = None;
+    let (mut asked_at, mut told): (Option<Instant>, _) = (None, String::new());
     while goes_on() && may_hand_over(server) {
         let is_due = asked_at.is_none_or(|at| at.elapsed() >= HANDING_OVER);
         if let Some(shard) = server.shard.get().filter(|_| is_due && can_hand_over(server)) {
-            shard.hand_over(None, HANDING_OVER);
+            // As long as it takes none this server serves on.
+            match deciding::try_store(server, shard, until) {
+                Ok(()) if goes_on() => shard.hand_over(None, HANDING_OVER),
+                Ok(()) => {}
+                Err(error) => tell_once(&mut told, &error.to_string()),
+            }
             asked_at = Some(Instant::now());
         }
         server.departure.rest(number, LOOK_AGAIN);
@@ -197,6 +203,14 @@ fn hand_over(server: &Server, number: u64, until: Instant) -> bool {
     }
     tell_clients(server, number);
     !is_leader(server)
+}
+
+/// Tells in the log why nobody is handed over to, each reason once.
+fn tell_once(told: &mut String, why: &str) {
+    if told != why {
+        log!(Warning, "Not handing over, as no other master could be written down: {why}");
+        why.clone_into(told);
+    }
 }
 
 /// Has clients hear where they are to go: until nobody asks anything any more, or waits for who is master.
@@ -261,7 +275,7 @@ pub fn wish_of_signal(server: &Server, is_interrupt: bool) -> Wish {
 
 /// Carries out the end that waits and has this number, or one that was asked for by a signal and does not; in a thread of its own. Gives
 /// what becomes of scripts; None: the server stays.
-pub fn depart(server: &Server, number: Option<u64>, wish: Wish) -> Option<Scripting> {
+pub fn depart(server: &Arc<Server>, number: Option<u64>, wish: Wish) -> Option<Scripting> {
     let mut wish = wish;
     if let Some(number) = number {
         // It may have been given up before this thread came to it.

@@ -9,8 +9,9 @@ use super::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::{Address, Letter, Shard, Store};
 use replication::insync::{Answer, Decision, Event, Request};
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telemetry::log;
 use wire::Value;
 
@@ -45,6 +46,28 @@ pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
             shard.post(Letter::Happened(Event::Answered { ticket, answer }));
         }
     }
+}
+
+/// Has the store of decisions take a change that changes nothing, before a master yields: its heir is to be written down there.
+///
+/// # Errors
+/// It takes none, or cannot be asked before the deadline.
+pub fn try_store(server: &Arc<Server>, shard: &Shard, deadline: Instant) -> io::Result<()> {
+    let Store::Cluster { config_servers, shard } = &shard.settings.store else { return Ok(()) };
+    let number = shard.to_string();
+    let mut last: io::Error = io::ErrorKind::TimedOut.into();
+    for address in config_servers {
+        let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()));
+        let words: [&[u8]; 3] = [b"DECISION", b"TRY", number.as_bytes()];
+        let asked = Asking::to(server, address, TlsBy::Cluster, patience).and_then(|mut way| way.ask(&words));
+        match asked {
+            Ok(_) => return Ok(()),
+            // It is of a version that does not know this.
+            Err(error) if error.to_string().starts_with("ERR ") => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The key of a shard's decision.

@@ -8,7 +8,7 @@
 
 pub mod asking;
 mod beats;
-mod deciding;
+pub mod deciding;
 pub mod dialling;
 mod driver;
 mod fault;
