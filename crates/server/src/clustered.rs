@@ -10,8 +10,11 @@
 //! 2. A server serves a slot only while its own shard has it, and has said that this node is its master; and not before config servers have told that,
 //!    too. So what it knows of slots is no older than its reign, and no older than its run, whatever lies in its directory.
 
+mod fault;
+
 use crate::shard::Standing;
 use config::Config;
+use fault::Fault;
 use parking_lot::{Condvar, Mutex};
 use replication::insync::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +95,8 @@ struct State {
     own: Option<Own>,
     settings: Settings,
     view: Arc<View>,
+    /// The mistake that a test has planted.
+    planted: Option<Fault>,
 }
 
 /// What directives say of when a cluster is down.
@@ -235,7 +240,8 @@ impl Part {
     /// Takes a topology. False: it is not later than the one that there is, and nothing has changed.
     pub fn publish(&self, topology: Topology) -> bool {
         let mut state = self.state.lock();
-        if state.has_been_told && topology.revision <= state.told.revision {
+        let is_earlier = topology.revision <= state.told.revision;
+        if state.has_been_told && is_earlier && !Fault::is(state.planted, Fault::EarlierIsTaken) {
             return false;
         }
         state.has_been_told = true;
@@ -407,14 +413,15 @@ impl View {
             (own.place, own.is_met) = (None, true);
         }
         let place = id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
-        let leads = place
-            .zip(state.own.as_ref())
-            .is_some_and(|(place, own)| state.is_confirmed && own.leads && is_told_so(&topology, place, own));
+        let is_confirmed = state.is_confirmed || Fault::is(state.planted, Fault::OldTopologyAtRestart);
+        let serves_unnamed = Fault::is(state.planted, Fault::ServesUnnamed);
+        let leads = place.zip(state.own.as_ref()).is_some_and(|(place, own)| {
+            is_confirmed && own.leads && (serves_unnamed || is_told_so(&topology, place, own))
+        });
         if let Some((place, own)) = place.zip(state.own.as_ref()) {
             correct(&mut topology, place, own);
         }
         let routes = Routes::new(&topology, id);
-        let is_confirmed = state.is_confirmed;
         let is_whole = routes.are_whole() || !state.settings.wants_all_slots;
         let is_up = state.has_been_told && is_confirmed && is_whole;
         let (silent, since) = (state.silent.clone(), state.view.since);

@@ -1,5 +1,7 @@
 //! What a server knows of its cluster.
 
+mod serving;
+
 use super::*;
 use crate::shard::Promotion;
 use config::Startup;
