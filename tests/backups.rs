@@ -5,11 +5,12 @@
 //!
 //!     TARN_STEPS=20 TARN_SEED=$RANDOM ./test --test tests -- --nocapture backups::
 
-use crate::clusters::cluster::{Cluster, wait_until};
+use crate::clusters::cluster::{Cluster, Kind, wait_until};
 use crate::clusters::guided::Guided;
 use crate::clusters::rounds::tags_of_each;
 use crate::imports::{complaint, run};
 use crate::operators::text;
+use crate::slot_moves::{move_slots, wait_for_moves};
 use crate::tarn_path;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -268,6 +269,103 @@ fn a_backup_is_of_one_moment_of_all_shards() {
         .map(|(at, (one, other))| if at == 0 { *one } else { *other })
         .collect();
     assert!(!is_of_one_moment(&mixed), "{mixed:?}");
+}
+
+/// No moment is found while slots are on their way, and none in which a slot is of two shards or of none.
+#[test]
+fn over_etcd_a_backup_is_of_one_moment_while_slots_go_to_and_fro() {
+    let backups = Backups::new();
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (SHARDS, 2), &["--edition", "memory"]);
+    let tags = tags_of_each(1, &cluster.topology_before());
+    let ledger = fill(&cluster, &tags);
+    let writers = Writers::new();
+    // Those of the first shard.
+    let slots = "0-5460".to_owned();
+    let (dir, mut moved) = (backups.dir("a"), 0);
+    let bounds = writers.during(&mut cluster, |cluster| {
+        let before = Writers::seen(&writers.acknowledged);
+        let mut tool = spawn(cluster, "backup", &dir);
+        let mut status = None;
+        while status.is_none() {
+            assert_eq!(move_slots(cluster, [1, 2, 0][moved % 3], std::slice::from_ref(&slots)), Ok(()));
+            assert_eq!(wait_for_moves(cluster), None);
+            moved += 1;
+            // A moment takes a while in which no slot moves: the tool looks for one again and again.
+            let rests = std::time::Instant::now();
+            while status.is_none() && rests.elapsed() < Duration::from_secs(2) {
+                status = tool.try_wait().expect("it is ours");
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let status = status.expect("it has ended");
+        assert!(status.success(), "{}", fs::read_to_string(said(&dir)).unwrap_or_default());
+        (before, Writers::seen(&writers.asked))
+    });
+    let other = Cluster::begin_awaiting_as(Kind::OverEtcd, (SHARDS, 1), &["--edition", "memory"]);
+    restore(&other, &dir);
+    check(&values(&other, &tags), (&bounds.0, &bounds.1));
+    compare(&cluster, &other, &ledger);
+}
+
+/// A directory in which there is room for less than a shard has.
+#[test]
+fn a_disk_that_is_full_ends_a_backup_and_nothing_else() {
+    let backups = Backups::new();
+    let dir = backups.dir("a");
+    let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    let mut client = master(&cluster, "k");
+    let noise: String =
+        (0..200_000_u32).map(|number| format!("{:08x}", number.wrapping_mul(2_654_435_761))).collect();
+    for number in 0..4 {
+        assert_eq!(call(&mut client, &["SET", &format!("k{number}"), &noise]), ok());
+    }
+    let tool = |blocks: &str| {
+        // A file that grows beyond it is an error, and not the end of the process.
+        let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
+        let words = ["-c", script, "sh", blocks];
+        Command::new("sh")
+            .args(words)
+            .arg(tarn_path())
+            .args(["cluster", "backup", text(&dir), "--config", &cluster.place()])
+            .output()
+            .expect("there is a shell")
+    };
+    for _ in 0..2 {
+        let output = tool("1024");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains("shard-0.aof cannot be written"), "{said}");
+        assert!(!dir.join("manifest.json").exists());
+        assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
+    }
+    assert!(tool("unlimited").status.success());
+    assert!(run("cluster", &["backup", text(&dir), "--verify"]).status.success());
+    cluster.wait_until_whole();
+}
+
+/// Whoever brings what is small waits for what is large, with nothing to say, and is cut off by no server's `timeout`.
+#[test]
+fn whoever_brings_a_backup_may_be_silent() {
+    let cluster = Cluster::begin_awaiting((1, 1), &["--edition", "memory", "--timeout", "1"]);
+    let mut master = None;
+    wait_until("the shard has begun", || {
+        master = cluster.topology().and_then(|now| Some(now.master_of(ShardId(0))?.id));
+        master.is_some()
+    });
+    let master = master.expect("there is one");
+    let mut bringing = None;
+    wait_until("it takes a backup", || {
+        let mut client = cluster.connect(master).expect("it is up");
+        let is_let_in = matches!(call(&mut client, &["SLOTMOVE", "RESTORE", "1"]), Value::Int(_));
+        bringing = Some(client);
+        is_let_in
+    });
+    // Whoever comes later and says nothing is gone before.
+    let mut other = cluster.connect(master).expect("it is up");
+    other.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has timeouts");
+    assert_eq!(other.read_to_close().expect("it is closed"), b"");
+    let mut bringing = bringing.expect("it is let in");
+    assert_eq!(call(&mut bringing, &["SLOTMOVE", "CONFIRM"]), Value::Int(1));
 }
 
 #[test]

@@ -90,7 +90,12 @@ impl Cluster {
 
     /// One whose slots have no owners before a backup is restored.
     pub fn begin_awaiting(sizes: (usize, usize), directives: &[&str]) -> Cluster {
-        let cluster = Cluster::begin_servers(Kind::Embedded, sizes, (directives, "yes"));
+        Cluster::begin_awaiting_as(Kind::Embedded, sizes, directives)
+    }
+
+    /// The same, of any kind.
+    pub fn begin_awaiting_as(kind: Kind, sizes: (usize, usize), directives: &[&str]) -> Cluster {
+        let cluster = Cluster::begin_servers(kind, sizes, (directives, "yes"));
         cluster.note_places();
         cluster
     }
@@ -242,16 +247,16 @@ impl Cluster {
     /// Has a server's process end, and waits until it has.
     pub fn terminate(&mut self, id: ServerId) {
         self.signal(id, "-TERM");
-        let node = self.nodes.get_mut(&id).expect("it is there");
-        wait_until("it ends", || {
-            node.server.ended().expect("it can be asked").is_some_and(|status| status.success())
-        });
-        node.is_down = true;
         self.wait_until_ended(id);
     }
 
     /// Waits until a server's process has ended that was told to.
     pub fn wait_until_ended(&mut self, id: ServerId) {
+        let node = self.nodes.get_mut(&id).expect("it is there");
+        wait_until("it ends", || {
+            node.server.ended().expect("it can be asked").is_some_and(|status| status.success())
+        });
+        node.is_down = true;
     }
 
     /// Starts it again, at another port.

@@ -157,6 +157,12 @@ impl Session {
         }
     }
 
+    /// Brings slots from here on.
+    pub fn bring(&mut self, brings: Brings) {
+        self.brings = Some(Box::new(brings));
+        self.client.set_trait(Traits::BRINGS, true);
+    }
+
     /// Gives back what it held in the server: its client is gone.
     pub fn end(&mut self, server: &Server) {
         self.listen_no_more(server);
@@ -226,7 +232,8 @@ impl Session {
     /// said of itself.
     pub fn reset(&mut self, access: Access) {
         let client = &self.client;
-        client.set_trait(Traits::NO_EVICT | Traits::NO_TOUCH, false);
+        client.set_trait(Traits::NO_EVICT | Traits::NO_TOUCH | Traits::BRINGS, false);
+        self.brings = None;
         if !client.labels().name.is_empty() {
             client.label(|labels| labels.name = Vec::new());
         }

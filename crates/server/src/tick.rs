@@ -338,12 +338,13 @@ enum Overdue {
 }
 
 fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Overdue> {
-    // Who only listens, or is held back by the server itself, has no reason to speak.
+    // Who only listens, or is held back by the server itself, has no reason to speak; nor has who brings slots, while others bring theirs or the store of decisions is away.
     const MAY_BE_SILENT: Traits = Traits::MONITOR
         .union(Traits::SUBSCRIBED)
         .union(Traits::REPLICA)
         .union(Traits::PAUSED)
-        .union(Traits::BLOCKED);
+        .union(Traits::BLOCKED)
+        .union(Traits::BRINGS);
     let connected_ms = now.0.saturating_sub(client.connected_at.0);
     if client.traits().contains(Traits::HANDSHAKE) && connected_ms > HANDSHAKE_TIME.as_millis() as u64 {
         return Some(Overdue::Handshake);

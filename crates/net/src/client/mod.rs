@@ -117,6 +117,8 @@ bitflags::bitflags! {
         const HANDSHAKE = 1 << 25;
         /// Is the master that is followed.
         const MASTER = 1 << 26;
+        /// Brings slots of another shard, or of a backup.
+        const BRINGS = 1 << 27;
     }
 }
 

@@ -106,7 +106,7 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         known.forget(id);
         return Err(NOT_YET);
     }
-    context.session.brings = Some(Box::new(Brings { id, token, done: 0 }));
+    context.session.bring(Brings { id, token, done: 0 });
     reply.int(i64::try_from(standing.epoch.0).unwrap_or(i64::MAX));
     Ok(())
 }
@@ -151,7 +151,7 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let token = server.arrivals.lock().let_in_restore(number, keyspace.upheavals());
     let token = token.ok_or_else(|| refused("another restore has begun since"))?;
-    context.session.brings = Some(Box::new(Brings { id: RESTORE, token, done: 0 }));
+    context.session.bring(Brings { id: RESTORE, token, done: 0 });
     reply.int(i64::try_from(standing.epoch.0).unwrap_or(i64::MAX));
     Ok(())
 }
