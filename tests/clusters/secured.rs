@@ -1,6 +1,7 @@
 //! A cluster in which everybody speaks TLS and wants a password. No way without TLS leads anywhere: config servers have no other port, and servers announce a wrong one.
 
 use super::cluster::wait_until;
+use crate::imports::{complaint, run};
 use crate::operators::{refused_by, shown_by};
 use crate::tarn;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +29,11 @@ const SECRET: &str = "config-secret";
 
 impl Site {
     fn start() -> Site {
+        Site::start_with(&[])
+    }
+
+    /// Config servers with these options, too.
+    fn start_with(options: &[&str]) -> Site {
         let (files, port) = (Files::new().unwrap(), free_port().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let tls: Vec<String> =
@@ -37,6 +43,7 @@ impl Site {
             .args(["config", "--store", &format!("dir:{}", dir.path().display()), "--port", "0"])
             .args(["--tls-port", &port.to_string(), "--tls-cluster", "yes", "--shards", "2", "--copies", "2"])
             .args(["--requirepass", SECRET])
+            .args(options)
             .args(&tls)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -71,6 +78,27 @@ impl Site {
         shown_by("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
+    /// Waits until it answers.
+    fn wait_until_there(&self) {
+        wait_until("the config server answers", || {
+            let words = self.words(&["status"]);
+            run("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>()).status.success()
+        });
+    }
+
+    fn connect(&self, at: usize) -> Client {
+        let mut client = self.servers[at].connect_loaded().unwrap();
+        assert_eq!(call(&mut client, &["AUTH", SECRET]), ok());
+        client
+    }
+
+    /// Sets each key at the server that takes it, or asks each for it: what that answers.
+    fn ask_owner(&self, words: &[&str]) -> Value {
+        let answers = (0..self.servers.len()).map(|at| call(&mut self.connect(at), words));
+        let is_here = |answer: &Value| !matches!(answer, Value::Error(line) if line.starts_with(b"MOVED"));
+        answers.into_iter().find(is_here).unwrap_or(Value::Null)
+    }
+
     fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.tool(&["status", "--json"])).unwrap()
     }
@@ -92,10 +120,7 @@ fn nothing_is_said_without_tls_and_a_password() {
     let site = Site::start();
     let ca = site.files.path("ca.crt");
     // Before it is there nobody is refused for the reason that is meant.
-    wait_until("the config server answers", || {
-        let words = site.words(&["status"]);
-        crate::imports::run("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>()).status.success()
-    });
+    site.wait_until_there();
     wait_until("the cluster is whole", || is_whole(&site.status()));
     let shown = ["--cert", &site.files.path("server.crt"), "--key", &site.files.path("server.key")];
     let secure = ["--tls", "--cacert", &ca];
@@ -150,4 +175,69 @@ fn nothing_is_said_without_tls_and_a_password() {
         assert_eq!(call(&mut client, &["GET", &format!("k{number}")]), text("v"));
     }
     assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(50));
+}
+
+/// What a user has to be allowed who takes backups and brings them back.
+const BACKUP_USER: [&str; 11] = [
+    "ACL",
+    "SETUSER",
+    "backup",
+    "on",
+    ">backup-secret",
+    "~*",
+    "&*",
+    "+psync",
+    "+replconf",
+    "+cluster|cut",
+    "+ping",
+];
+
+#[test]
+fn backups_are_taken_and_restored_by_a_user_over_tls() {
+    let (site, dir) = (Site::start(), tempfile::tempdir().unwrap());
+    site.wait_until_there();
+    wait_until("the cluster is whole", || is_whole(&site.status()));
+    for number in 0..50 {
+        assert_eq!(site.ask_owner(&["SET", &format!("k{number}"), "v"]), ok());
+    }
+    let backup = dir.path().join("backup").display().to_string();
+    let said = |words: &[&str]| {
+        let words = site.words(words);
+        complaint("cluster", &words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let by = |password: &'static str| ["--server-user", "backup", "--server-password", password];
+    let words = |password| [&["backup", backup.as_str()], &by(password)[..]].concat();
+    // What does not get in is told so at once.
+    assert!(said(&words("backup-secret")).contains("WRONGPASS"), "there is no such user yet");
+    let allow = |site: &Site, words: &[&str]| {
+        (0..site.servers.len()).for_each(|at| assert_eq!(call(&mut site.connect(at), words), ok()));
+    };
+    allow(&site, &[&BACKUP_USER[..7], &["+ping", "+psync", "+replconf"]].concat());
+    assert!(said(&words("backup-secreT")).contains("WRONGPASS"));
+    assert!(said(&words("backup-secret")).contains("NOPERM"), "there is no moment without CLUSTER CUT");
+    assert!(!dir.path().join("backup/manifest.json").exists());
+    allow(&site, &BACKUP_USER);
+    site.tool(&words("backup-secret"));
+    site.tool(&["backup", &backup, "--verify"]);
+
+    let other = Site::start_with(&["--await-restore", "yes"]);
+    other.wait_until_there();
+    allow(&other, &[&BACKUP_USER[..7], &["+slotmove", "+function"]].concat());
+    wait_until("all shards have begun", || {
+        let shards = other.status()["shards"].as_array().cloned().unwrap_or_default();
+        let is_member = |server: &serde_json::Value| server["is_member"] == true;
+        shards.len() == 2
+            && shards.iter().all(|shard| {
+                shard["servers"].as_array().unwrap().iter().filter(|one| is_member(one)).count() == 2
+            })
+    });
+    let restore = [&["restore", backup.as_str()], &by("backup-secret")[..]].concat();
+    let wrong = other.words(&[&["restore", backup.as_str()], &by("wrong")[..]].concat());
+    let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
+    assert!(complaint("cluster", &wrong).contains("WRONGPASS"));
+    other.tool(&restore);
+    wait_until("the cluster is whole", || is_whole(&other.status()));
+    for number in 0..50 {
+        assert_eq!(other.ask_owner(&["GET", &format!("k{number}")]), text("v"));
+    }
 }
