@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::Prng;
 use sys::file::Fs;
 use testkit::ask::{call, ok};
@@ -285,19 +285,19 @@ fn over_etcd_a_backup_is_of_one_moment_while_slots_go_to_and_fro() {
     let bounds = writers.during(&mut cluster, |cluster| {
         let before = Writers::seen(&writers.acknowledged);
         let mut tool = spawn(cluster, "backup", &dir);
-        let mut status = None;
-        while status.is_none() {
+        let mut has_ended = false;
+        while !has_ended {
             assert_eq!(move_slots(cluster, [1, 2, 0][moved % 3], std::slice::from_ref(&slots)), Ok(()));
             assert_eq!(wait_for_moves(cluster), None);
             moved += 1;
             // A moment takes a while in which no slot moves: the tool looks for one again and again.
-            let rests = std::time::Instant::now();
-            while status.is_none() && rests.elapsed() < Duration::from_secs(2) {
-                status = tool.try_wait().expect("it is ours");
+            let rests = Instant::now();
+            while !has_ended && rests.elapsed() < Duration::from_secs(2) {
+                has_ended = tool.try_wait().expect("it is ours").is_some();
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        let status = status.expect("it has ended");
+        let status = tool.wait().expect("it has ended");
         assert!(status.success(), "{}", fs::read_to_string(said(&dir)).unwrap_or_default());
         (before, Writers::seen(&writers.asked))
     });
