@@ -3,6 +3,9 @@
 use serde_json::Value;
 use std::fmt::Write;
 
+/// How the store's state begins in a status where it can be read, and nothing be changed.
+pub const TAKES_NO_CHANGES: &str = "it takes no changes";
+
 /// Columns of a table of servers.
 const HEAD: [&str; 9] = ["shard", "node", "role", "address", "id", "zone", "keys", "ops/s", "behind"];
 

@@ -67,13 +67,21 @@ fn ask_leader(reach: &Reach, words: &[&str]) -> Result<String, String> {
     }
 }
 
+/// So many words say that a restore ends, without the shards' epochs.
+const WITHOUT_EPOCHS: usize = 5;
+
 /// Gives the slots their owners. The config server that leads looks once more whether the shards have what was brought to them in these epochs.
 fn end(reach: &Reach, restore: u64, (slots, epochs): (&SlotMap, &[(ShardId, u64)])) -> Result<(), String> {
     let words = ["CLUSTER", "RESTORE", "END", &restore.to_string(), &slots.to_line()].map(str::to_owned);
     let epochs = epochs.iter().flat_map(|(shard, epoch)| [shard.to_string(), epoch.to_string()]);
     let words: Vec<String> = words.into_iter().chain(epochs).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match ask_leader(reach, &words) {
+    let told = match ask_leader(reach, &words) {
+        // The one that leads is of a version that does not look at epochs.
+        Err(why) if why.starts_with("ERR unknown subcommand") => ask_leader(reach, &words[..WITHOUT_EPOCHS]),
+        told => told,
+    };
+    match told {
         Ok(_) => Ok(()),
         // It may have been done, and the answer lost.
         Err(_) if reach.topology().is_ok_and(|now| now.slots == *slots) => Ok(()),

@@ -55,7 +55,7 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
     }
     let view = &draft.after;
     if view.slots.count_of(shard) == 0 {
-        return forget(draft, shard, again);
+        return forget(draft, shard);
     }
     let unfinished: Vec<&Move> = view.moves.values().filter(|one| is_unfinished(one)).collect();
     let begun: BTreeSet<u64> = unfinished.iter().filter(|one| one.from == shard).map(|one| one.id).collect();
@@ -64,7 +64,7 @@ pub fn remove_shard(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
 }
 
 /// The shard is there no more. Its servers have data that is nobody's, and come back as new ones only.
-fn forget(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
+fn forget(draft: &mut Draft, shard: ShardId) -> Step {
     let slots = key::SLOTS.to_owned();
     draft.compares.entry(slots).or_insert(draft.after.revision_of(key::SLOTS));
     let placed = draft.after.placed_in(shard);
@@ -77,7 +77,8 @@ fn forget(draft: &mut Draft, shard: ShardId, again: Request) -> Step {
     for id in failed.map(|one| one.id).collect::<Vec<_>>() {
         // Before anything else is done with it.
         if draft.is_full() {
-            return Step::Follow(Following::Go(again));
+            // By its number: its servers are gone by then.
+            return Step::Follow(Following::Go(Request::RemoveShard(shard)));
         }
         draft.end_move(id);
     }

@@ -62,7 +62,7 @@ impl Restored {
         self.epochs.iter().find_map(|(shard, epoch)| {
             let has_it = match view.shards.get(shard) {
                 Some(Standing::Begun(now)) => {
-                    now.epoch.0 == *epoch || (now.epoch.0 == epoch + 1 && !now.is_lossy)
+                    now.epoch.0 == *epoch || (now.epoch.0.checked_sub(1) == Some(*epoch) && !now.is_lossy)
                 }
                 _ => false,
             };

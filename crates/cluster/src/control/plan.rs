@@ -14,8 +14,8 @@ use topology::{Place, Server, ServerId, ShardId, SlotMap};
 
 /// The most writes of one transaction. etcd takes 128 operations.
 const WRITES_MAX: usize = 60;
-/// The most that is compared for one thing that is done.
-const COMPARES_MAX: usize = 100;
+/// The most that is compared for one thing that is done: as much as fits beside what the writes of a whole change compare.
+const COMPARES_MAX: usize = 60;
 
 /// A change that is under way.
 #[derive(Debug)]

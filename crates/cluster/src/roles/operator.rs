@@ -4,7 +4,7 @@ use super::config_server::address;
 use super::{option, progress, up, value_of};
 use crate::asking::{Asking, Entry, Repeats, Watching};
 use crate::backup::{self, Reach};
-use crate::table;
+use crate::table::{self, TAKES_NO_CHANGES};
 use lexopt::{Arg, Parser};
 use net::tls;
 use std::ffi::OsString;
@@ -262,7 +262,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
 /// Whether a status, as JSON, is of a config server that has news of the store.
 pub fn is_of_now(json: &str) -> bool {
     let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-    status["store"].as_str().is_none_or(|store| store == "ok")
+    // One that takes no changes tells all the same what there is.
+    status["store"].as_str().is_none_or(|store| store == "ok" || store.starts_with(TAKES_NO_CHANGES))
 }
 
 /// A status for people.

@@ -36,16 +36,16 @@ pub fn show(ids: BTreeSet<u64>, mut watching: Watching) -> Result<(), String> {
             false => Err("no config server has news of the store of decisions".to_owned()),
         });
         match told {
-            Ok(text) => {
+            Ok(text) if seen.look(&serde_json::from_str(&text).unwrap_or_default()) => {
                 silent_since = None;
-                seen.look(&serde_json::from_str(&text).unwrap_or_default());
                 screen.show(&seen.line(), &seen.step());
                 if seen.is_over() {
                     screen.end();
                     return seen.outcome();
                 }
             }
-            Err(why) => {
+            told => {
+                let why = told.err().unwrap_or_else(|| "the store of decisions has gone back".to_owned());
                 if silent_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                     screen.end();
                     return Err(format!("{why}; the moves go on: `tarn cluster moves` shows them"));
@@ -71,11 +71,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, status: &Value) {
-        let Some(listed) = status["moves"].as_array() else { return };
+    /// Takes a status; false: it says nothing of moves, or is older than another that was seen.
+    fn look(&mut self, status: &Value) -> bool {
+        let Some(listed) = status["moves"].as_array() else { return false };
         let revision = status["revision"].as_u64().unwrap_or(self.revision);
         if revision < self.revision {
-            return;
+            return false;
         }
         self.revision = revision;
         let there: BTreeMap<u64, &Value> =
@@ -91,6 +92,7 @@ impl Seen {
                 None => {}
             }
         }
+        true
     }
 
     fn failed(&self) -> impl Iterator<Item = (&u64, &Value)> {

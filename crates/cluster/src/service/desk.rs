@@ -2,6 +2,7 @@
 
 use crate::control::{Event, Leader, Options, Order, Request, Ticket};
 use crate::store::{Revision, Store, Unavailable};
+use crate::table::TAKES_NO_CHANGES;
 use parking_lot::Mutex;
 use replication::insync::Moment;
 use std::cell::{Cell, RefCell};
@@ -271,7 +272,7 @@ impl Desk {
         let trouble = self.news.trouble();
         let text = match self.known().refusal {
             _ if !trouble.is_empty() => trouble,
-            Some(why) => format!("it takes no changes: {why}"),
+            Some(why) => format!("{TAKES_NO_CHANGES}: {why}"),
             None => "ok".to_owned(),
         };
         text.replace(['\r', '\n'], " ")

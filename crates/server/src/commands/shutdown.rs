@@ -188,7 +188,7 @@ fn hand_over(server: &Arc<Server>, number: u64, until: Instant) -> bool {
         let is_due = asked_at.is_none_or(|at| at.elapsed() >= HANDING_OVER);
         if let Some(shard) = server.shard.get().filter(|_| is_due && can_hand_over(server)) {
             // As long as it takes none this server serves on.
-            match deciding::try_store(server, shard, until) {
+            match deciding::try_store(server, shard, until, goes_on) {
                 Ok(()) if goes_on() => shard.hand_over(None, HANDING_OVER),
                 Ok(()) => {}
                 Err(error) => tell_once(&mut told, &error.to_string()),

@@ -39,7 +39,8 @@ pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
             (config_servers.clone(), TlsBy::Cluster, Words::Number(shard.to_string().into_bytes()))
         }
     };
-    let mut way = Way { server, places, by, place: 0, words, connection: None, trouble: None };
+    let mut way =
+        Way { server, places, by, place: 0, words, connection: None, trouble: None, is_slow: false };
     while !server.engine.is_ending() {
         let Some((ticket, request)) = shard.questions.take(PATIENCE) else { continue };
         if let Some(answer) = way.ask(&request) {
@@ -51,12 +52,17 @@ pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
 /// Has the store of decisions take a change that changes nothing, before a master yields: its heir is to be written down there.
 ///
 /// # Errors
-/// It takes none, or cannot be asked before the deadline.
-pub fn try_store(server: &Arc<Server>, shard: &Shard, deadline: Instant) -> io::Result<()> {
+/// It takes none, or cannot be asked before the deadline, or as long as `goes_on`.
+pub fn try_store(
+    server: &Arc<Server>,
+    shard: &Shard,
+    deadline: Instant,
+    goes_on: impl Fn() -> bool,
+) -> io::Result<()> {
     let Store::Cluster { config_servers, shard } = &shard.settings.store else { return Ok(()) };
     let number = shard.to_string();
     let mut last: io::Error = io::ErrorKind::TimedOut.into();
-    for address in config_servers {
+    for address in config_servers.iter().take_while(|_| goes_on()) {
         let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()));
         let words: [&[u8]; 3] = [b"DECISION", b"TRY", number.as_bytes()];
         let asked = Asking::to(server, address, TlsBy::Cluster, patience).and_then(|mut way| way.ask(&words));
@@ -119,6 +125,8 @@ struct Way<'w> {
     connection: Option<Asking<'w>>,
     /// What was told last of why it does not answer; None: it does.
     trouble: Option<String>,
+    /// It has not answered in haste: it gets more time until it does.
+    is_slow: bool,
 }
 
 impl Way<'_> {
@@ -148,17 +156,21 @@ impl Way<'_> {
         let words = self.words.of(request);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         // Who has been silent once may only be slow, as all of them may be.
-        let is_hasty = self.places.len() > 1 && self.trouble.is_none() && *request == Request::Read;
+        let is_hasty =
+            self.places.len() > 1 && self.trouble.is_none() && !self.is_slow && *request == Request::Read;
         let patience = if is_hasty { HASTE } else { PATIENCE };
         let asked = connection.ask_within(patience, &words).map(|value| match request {
             Request::Read => read(&value),
             Request::Propose(_) => proposed(&value),
         });
-        self.note(match &asked {
-            Ok(Some(_)) => None,
-            Ok(None) => Some("it says something that is no decision".to_owned()),
-            Err(error) => Some(error.to_string()),
-        });
+        match &asked {
+            Ok(Some(_)) => self.note(None),
+            Ok(None) => self.note(Some("it says something that is no decision".to_owned())),
+            // That says little yet.
+            Err(_) if is_hasty => {}
+            Err(error) => self.note(Some(error.to_string())),
+        }
+        self.is_slow = is_hasty && asked.is_err() || self.is_slow && asked.is_err();
         if !matches!(asked, Ok(Some(_))) {
             self.connection = None;
             self.turn();

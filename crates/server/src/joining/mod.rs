@@ -179,8 +179,9 @@ impl Joining<'_> {
                 self.enter_late(next);
             }
             let were_all = self.in_vain >= self.config_servers.len();
-            if !self.server.engine.is_ending() && (were_all || !self.awaits_word()) {
-                std::thread::sleep(if were_all { RETRY_ALL } else { RETRY });
+            if !self.server.engine.is_ending() {
+                let haste = if self.awaits_word() { LOOK } else { RETRY };
+                std::thread::sleep(if were_all { RETRY_ALL } else { haste });
             }
         }
     }
@@ -211,10 +212,11 @@ impl Joining<'_> {
             self.note_refusal(&error.to_string());
             return Err(error);
         }
-        (self.is_refused, self.may_enter) = (false, true);
         let mut figures = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
         let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
+        // Not before: what it has let this server in by may be old, if it is cut off from the store.
+        (self.is_refused, self.may_enter) = (false, true);
         topologies.look_every(LOOK)?;
         self.note(which, "");
         loop {
