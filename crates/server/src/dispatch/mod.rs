@@ -198,6 +198,7 @@ impl Runner {
             batch,
             is_outside,
             view,
+            sent_by: None,
             has_log_failed: engine.attention().contains(Attention::LOG_FAILED),
             moment: 0,
             last: None,
@@ -267,6 +268,8 @@ struct Turn<'a> {
     is_outside: bool,
     /// The cluster; None: the server stands alone.
     view: Option<&'a Arc<View>>,
+    /// By which view a request was sent elsewhere: it counts for those behind it, too, since none is done before one that was sent in front of it.
+    sent_by: Option<Arc<View>>,
     /// The log does not go on: what would wait for it is refused.
     has_log_failed: bool,
     /// How much mail a session that gets messages had been posted at the moment of its command.
@@ -559,7 +562,7 @@ impl Turn<'_> {
         if let Some(view) = self.view
             && !ownership::is_here(view, self.engine.attention(), command, ahead)
         {
-            match ownership::check(self.server, view, self.session, command, request) {
+            match ownership::check(self.server, view, &mut self.sent_by, self.session, command, request) {
                 Verdict::Run => {}
                 elsewhere => return elsewhere,
             }
@@ -653,8 +656,8 @@ impl Turn<'_> {
             batch: &mut self.batch,
         };
         if let Some(view) = self.view.filter(|_| command.runs_script() || command.is_exec()) {
-            // What it calls is let in with it.
-            context.session.let_in_by = Some(view.clone());
+            // What it calls is let in with it; perhaps by a later one than the worker has seen.
+            context.session.let_in_by.get_or_insert_with(|| view.clone());
         }
         let hears_itself = context.session.hears_itself();
         if hears_itself {

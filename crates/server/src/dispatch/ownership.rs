@@ -21,6 +21,7 @@ use keyspace::Slot;
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::UnixMs;
@@ -84,14 +85,17 @@ fn is_led_here(view: &View, attention: Attention, slot: u16) -> bool {
     view.routes.is_own(slot) && view.leads && view.is_up && !attention.contains(Attention::FOLLOWING)
 }
 
-/// Checks whether a request can run here.
+/// Checks whether a request can run here. The session is told by which view, if that is another than the one that was seen. `sent_by` is the one
+/// by which a request that came with it was sent elsewhere.
 pub fn check(
     server: &Server,
     seen: &View,
-    session: &Session,
+    sent_by: &mut Option<Arc<View>>,
+    session: &mut Session,
     command: &Command,
     request: &Request<'_>,
 ) -> Verdict {
+    session.let_in_by = None;
     let Some(part) = server.clustered.get() else { return Verdict::Run };
     if seen.routes.are_switching() && empties(session, command) && holds(&part.view()) {
         return wait_a_little(server, part);
@@ -111,11 +115,18 @@ pub fn check(
         return Verdict::Run;
     }
     // Later than what the worker has seen, perhaps.
-    let view = part.view();
+    let view = sent_by.clone().unwrap_or_else(|| part.view());
     match find(server, &view, slot, &asked) {
-        Ok(()) => Verdict::Run,
+        Ok(()) => {
+            session.let_in_by = Some(view);
+            Verdict::Run
+        }
         Err(Cause::NotYet) if is_limbo_short(server, &view) => wait_a_little(server, part),
-        Err(cause) => Verdict::Elsewhere(error_of(server, &view, session.is_secure(), &cause)),
+        Err(cause) => {
+            let error = error_of(server, &view, session.is_secure(), &cause);
+            *sent_by = Some(view);
+            Verdict::Elsewhere(error)
+        }
     }
 }
 

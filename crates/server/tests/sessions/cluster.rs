@@ -9,6 +9,7 @@ use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Role, Version
 use server::clustered::Part;
 use server::dispatch::ownership;
 use server::shard::{Address, Promotion, Settings, Shard, Standing, Store};
+use std::cell::RefCell;
 use std::sync::Arc;
 use topology::{ServerId, ShardId, SlotMap, Topology};
 use wire::Value;
@@ -377,6 +378,31 @@ fn scripts_stay_where_they_are() {
         run("#!lua flags=no-cluster\nreturn 1", &[]),
         "ERR Can not run script on cluster, 'no-cluster' flag is set."
     );
+}
+
+#[test]
+fn a_script_is_let_in_with_all_it_calls_where_its_slot_has_come_just_now() {
+    let node = Node::master("busy-reply-threshold 1\nbusy-reply-scope server");
+    let (mut peer, other) = (node.connect(), RefCell::new(node.connect()));
+    // The second one comes in one write with one that runs until the slots have changed: its worker has seen them as they were before.
+    let until = "repeat until #redis.call('CLUSTER', 'SLOTS') == 1";
+    peer.send(&[&format!("EVAL \"{until}\" 1 b"), "EVAL \"return redis.call('SET', KEYS[1], 1)\" 1 foo"]);
+    node.0.wait_until("the first one runs", || other.borrow_mut().ask("PING").starts_with("BUSY"));
+    node.give(all_of(0));
+    assert_eq!(peer.text(), "NULL");
+    assert_eq!(peer.text(), "OK");
+}
+
+#[test]
+fn nothing_is_done_behind_what_was_sent_elsewhere_in_one_write() {
+    let node = Node::master("busy-reply-threshold 1\nbusy-reply-scope server");
+    let (mut peer, other) = (node.connect(), RefCell::new(node.connect()));
+    let until = "repeat until #redis.call('CLUSTER', 'SLOTS') == 1";
+    peer.send(&["APPEND foo 1", &format!("EVAL \"{until}\" 1 b"), "APPEND foo 2"]);
+    node.0.wait_until("the script runs", || other.borrow_mut().ask("PING").starts_with("BUSY"));
+    node.give(all_of(0));
+    assert_eq!(peer.texts(3), [TO_FOO, "NULL", TO_FOO]);
+    assert_eq!(peer.ask("APPEND foo 1"), "1");
 }
 
 #[test]
