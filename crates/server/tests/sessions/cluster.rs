@@ -6,11 +6,12 @@ use crate::harness::{Peer, TestServer};
 use engine::Attention;
 use log::Lsn;
 use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Role, Version, Writes};
-use server::clustered::Part;
+use server::clustered::{Link, Part};
 use server::dispatch::ownership;
 use server::shard::{Address, Promotion, Settings, Shard, Standing, Store};
 use std::cell::RefCell;
 use std::sync::Arc;
+use sys::UnixMs;
 use topology::{ServerId, ShardId, SlotMap, Topology};
 use wire::Value;
 
@@ -403,6 +404,30 @@ fn nothing_is_done_behind_what_was_sent_elsewhere_in_one_write() {
     node.give(all_of(0));
     assert_eq!(peer.texts(3), [TO_FOO, "NULL", TO_FOO]);
     assert_eq!(peer.ask("APPEND foo 1"), "1");
+}
+
+#[test]
+fn links_are_told_in_pairs_node_by_node() {
+    let node = Node::master("");
+    for id in [2, 3] {
+        let id = ServerId::from_bytes([id; 20]);
+        node.part().note_link(Link::To(id), Some(UnixMs(1)));
+        node.part().note_link(Link::From(id, 9), Some(UnixMs(1)));
+    }
+    let mut peer = node.connect();
+    peer.send(&["CLUSTER LINKS"]);
+    let Some(Value::Array(links)) = peer.reply() else { panic!("it lists them") };
+    let shown = |link: &Value| match link {
+        Value::Array(words) => match (&words[1], &words[3]) {
+            (Value::Bulk(direction), Value::Bulk(id)) => {
+                String::from_utf8_lossy(&[direction, &b" "[..], &id[..2]].concat()).into_owned()
+            }
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let shown: Vec<String> = links.iter().map(shown).collect();
+    assert_eq!(shown, ["to 02", "from 02", "to 03", "from 03"]);
 }
 
 #[test]

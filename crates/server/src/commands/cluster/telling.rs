@@ -7,6 +7,7 @@ use crate::dispatch::{Context, ownership};
 use command::{Error, Result};
 use keyspace::Slot;
 use net::client::Traits;
+use sys::UnixMs;
 use topology::Server;
 use wire::{Reply, SLOTS};
 
@@ -96,6 +97,12 @@ pub(super) fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
 pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     view(context)?;
     let links = context.server.clustered.get().map(Part::links).unwrap_or_default();
+    // Node by node, as in Redis: clients take those to a node and from it in pairs.
+    let mut links: Vec<(Link, UnixMs)> = links.into_iter().collect();
+    links.sort_by_key(|(link, _)| match link {
+        Link::To(id) => (*id, 0),
+        Link::From(id, client) => (*id, client.saturating_add(1)),
+    });
     reply.array(links.len());
     for (link, since) in links {
         let (direction, id) = match link {
