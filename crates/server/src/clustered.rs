@@ -440,11 +440,12 @@ fn is_told_so(told: &Topology, place: Place, own: &Own) -> bool {
     shard.is_some_and(|shard| shard.epoch == own.epoch && shard.master == Some(place.node))
 }
 
-/// Has a topology say of the own shard what its nodes know, where that is later.
+/// Has a topology say of the own shard what its nodes know, where that is later. Within an epoch only the master changes who its members are, and other
+/// nodes may hear of it from config servers only.
 fn correct(topology: &mut Topology, place: Place, own: &Own) {
     let Some(shard) = topology.shards.get_mut(&place.shard) else { return };
     if let Some((epoch, master, members)) = &own.decision
-        && *epoch >= shard.epoch
+        && (*epoch > shard.epoch || own.leads && *epoch == shard.epoch)
     {
         shard.epoch = *epoch;
         shard.master = Some(*master);

@@ -133,6 +133,28 @@ fn the_own_shard_knows_better_who_is_its_master() {
 }
 
 #[test]
+fn members_of_a_reign_are_as_its_master_knows_or_as_was_told() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    let told = |revision, members: &[u32]| {
+        let mut told = Topology { revision, ..topology() };
+        told.shards.get_mut(&ShardId(0)).expect("it is there").members = members.iter().copied().collect();
+        assert!(part.publish(told));
+    };
+    let members = || part.view().topology.shards[&ShardId(0)].members.iter().copied().collect::<Vec<_>>();
+    told(8, &[1, 2, 3]);
+    assert_eq!(members(), [1, 2, 3]);
+    // The decision that it knows has two.
+    part.note_standing(&standing(Role::Member, 4, 2));
+    assert_eq!(members(), [1, 2, 3]);
+    part.note_standing(&standing(Role::Master, 4, 1));
+    assert_eq!(members(), [1, 2]);
+    part.note_standing(&standing(Role::Member, 5, 2));
+    assert_eq!(members(), [1, 2]);
+}
+
+#[test]
 fn who_has_not_heard_of_its_shard_serves_nothing() {
     let clustered = part("cluster-enabled yes");
     let part = clustered.get().expect("it is on");
