@@ -8,7 +8,7 @@ use super::rounds::Until;
 use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
-use testkit::ask::{call, ok, text};
+use testkit::ask::{ask, call, is_error, ok, text};
 use topology::{ServerId, ShardId};
 use wire::Value;
 
@@ -182,4 +182,28 @@ fn a_shard_is_removed_unnoticed() {
     assert!(shown_by("cluster", &["remove-shard", "1", "--config", &place]).contains("is removed"));
     assert!(refused_by("cluster", &["remove-shard", "0", "--config", &place]).contains("is the last one"));
     assert!(refused_by("cluster", &["remove-shard", "7", "--config", &place]).contains("NOSHARD"));
+}
+
+#[test]
+fn all_nodes_know_by_which_name_one_of_them_is_reached_from_now_on() {
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let topology = cluster.topology().expect("it is there");
+    let ids: Vec<ServerId> = topology.servers.keys().copied().collect();
+    let mut nodes: Vec<_> = ids.iter().map(|id| cluster.connect(*id).expect("it is up")).collect();
+    for name in ["one.example", "another.example", ""] {
+        assert_eq!(call(&mut nodes[0], &["CONFIG", "SET", "cluster-announce-hostname", name]), ok());
+        let line = match name.is_empty() {
+            true => format!("{} {}@", ids[0], cluster.place_of(ids[0])),
+            false => format!(",{name} "),
+        };
+        for node in &mut nodes {
+            cluster::wait_until("it is told", || {
+                let told = ask(node, &["CLUSTER", "NODES"]);
+                told.contains(&line) && told.matches(".example").count() == usize::from(!name.is_empty())
+            });
+        }
+    }
+    // Where it is is another matter: it lives at its address.
+    let refused = call(&mut nodes[0], &["CONFIG", "SET", "cluster-announce-port", "1"]);
+    assert!(is_error(&refused, "ERR CONFIG SET failed"), "{refused:?}");
 }

@@ -189,14 +189,9 @@ fn apply(
 fn refuse_in_shard(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
     // Others find it at its ports.
     const SETTLED: [&str; 5] = ["appendfsync", "appendonly", "min-sync-replicas", "port", "tls-port"];
-    // It has introduced itself with these. Connections to others, of which some never end, have tls-cluster as it was.
-    const OF_CLUSTER: [&str; 5] = [
-        "cluster-announce-hostname",
-        "cluster-announce-ip",
-        "cluster-announce-port",
-        "cluster-announce-tls-port",
-        "tls-cluster",
-    ];
+    // It has introduced itself with these, and is there under its old address as long as it lives. Connections to others, of which some never end, have tls-cluster as it was.
+    const OF_CLUSTER: [&str; 4] =
+        ["cluster-announce-ip", "cluster-announce-port", "cluster-announce-tls-port", "tls-cluster"];
     let is_settled = |name: &str| {
         SETTLED.contains(&name) && (server.shard.is_on() || server.clustered.is_on())
             || OF_CLUSTER.contains(&name) && server.clustered.is_on()

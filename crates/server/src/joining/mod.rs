@@ -88,6 +88,7 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
             is_removed: false,
             is_refused: false,
             may_enter: false,
+            introduced: String::new(),
         };
         joining.remember();
         joining.run();
@@ -163,6 +164,8 @@ struct Joining<'j> {
     is_refused: bool,
     /// Whether it may take part in its shard.
     may_enter: bool,
+    /// As what it has introduced itself last.
+    introduced: String,
 }
 
 impl Joining<'_> {
@@ -229,6 +232,10 @@ impl Joining<'_> {
             self.in_vain = 0;
             ownership::confirm(server);
             self.enter_late(which);
+            // CONFIG SET has given it another name.
+            if self.own_record(&figures)? != self.introduced {
+                self.introduce(&mut figures)?;
+            }
             let id = self.identity.id.to_string();
             figures.say(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
             figures.receive_while(|| self.look_for_word())?;
@@ -292,6 +299,7 @@ impl Joining<'_> {
         };
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let cluster = answer.strip_prefix("id ").ok_or_else(|| io::Error::other("it is no config server"))?;
+        self.introduced = own;
         self.identity.join(cluster)
     }
 
