@@ -13,6 +13,7 @@ mod capacity;
 mod checked;
 mod clients;
 mod clusters;
+mod compared;
 mod configs;
 mod copies;
 mod crash;
