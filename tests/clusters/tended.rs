@@ -196,6 +196,8 @@ fn all_nodes_know_by_which_name_one_of_them_is_reached_from_now_on() {
             true => format!("{} {}@", ids[0], cluster.place_of(ids[0])),
             false => format!(",{name} "),
         };
+        // The node itself knows at once.
+        assert!(ask(&mut nodes[0], &["CLUSTER", "NODES"]).contains(&line), "{line}");
         for node in &mut nodes {
             cluster::wait_until("it is told", || {
                 let told = ask(node, &["CLUSTER", "NODES"]);

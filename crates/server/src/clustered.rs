@@ -99,10 +99,12 @@ struct State {
     planted: Option<Fault>,
 }
 
-/// What directives say of when a cluster is down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What directives say of when a cluster is down, and of the server itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Settings {
     wants_all_slots: bool,
+    /// The name by which it is reached, which it knows before anybody tells it.
+    hostname: String,
 }
 
 /// How the server's own shard stands, as far as it matters here.
@@ -301,7 +303,10 @@ impl Part {
 
     /// Takes over what the configuration says.
     pub fn follow(&self, config: &Config) {
-        let settings = Settings { wants_all_slots: config.cluster_require_full_coverage() };
+        let settings = Settings {
+            wants_all_slots: config.cluster_require_full_coverage(),
+            hostname: String::from_utf8_lossy(&config.cluster_announce_hostname()).into_owned(),
+        };
         let mut state = self.state.lock();
         if state.settings != settings {
             state.settings = settings;
@@ -407,6 +412,9 @@ impl View {
         if let Some(record) = state.record.as_ref().filter(|record| Some(record.id) == id) {
             // Of itself it knows before anybody tells it.
             topology.servers.entry(record.id).or_insert_with(|| record.clone());
+        }
+        if let Some(own) = id.and_then(|id| topology.servers.get_mut(&id)) {
+            own.hostname.clone_from(&state.settings.hostname);
         }
         if let Some(own) = id.and_then(|id| topology.servers.get_mut(&id)).filter(|_| state.is_removed) {
             // As one that knows the others, and is to be no new one among them.

@@ -61,7 +61,9 @@ struct Node(TestServer);
 impl Node {
     /// Node 1 of shard 0, of which nothing is known yet.
     fn alone(directives: &str) -> Node {
-        let node = Node(TestServer::start(&format!("edition memory\ncluster-enabled yes\n{directives}")));
+        let node = Node(TestServer::start(&format!(
+            "edition memory\ncluster-enabled yes\ncluster-announce-hostname one.example\n{directives}"
+        )));
         node.part().introduce(ServerId::from_bytes([1; 20]));
         node.part().confirm();
         node
