@@ -396,7 +396,8 @@ fn backups_outlive_kills_of_the_tool_and_of_masters() {
             let victim = topology.master_of(shard).expect("there is one").id;
             cluster.kill(victim);
             let status = tool.wait().expect("it ends");
-            assert!(status.success(), "step {step}: {}", fs::read_to_string(said(&dir)).unwrap_or_default());
+            let told = || fs::read_to_string(said(&dir)).unwrap_or_default();
+            assert!(status.success(), "step {step}: {}\n{}", told(), cluster.last_lines());
             let bounds = (before, Writers::seen(&writers.asked));
             cluster.restart(victim);
             cluster.wait_until_whole();

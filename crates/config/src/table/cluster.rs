@@ -20,7 +20,8 @@ pub(super) const ROWS: &[Row] = &[
         .here("Tarn's own: `host:port` of each config server (`tarn config`), with commas between them"),
     works("cluster-enabled", BOOL, "no").at_start(),
     works("cluster-preferred-endpoint-type", ENDPOINTS, "ip"),
-    works("cluster-require-full-coverage", BOOL, "yes"),
+    works("cluster-require-full-coverage", BOOL, "yes")
+        .here("whether a slot without a master closes all slots (`CLUSTERDOWN`): one that is nobody's, or whose shard has not begun or whose master was removed. A shard all of whose servers are dead closes no other slots: its decision still names a master, to whom clients are sent"),
     works("cluster-zone", Kind::Text(zone), "")
         .fixed()
         .here("Tarn's own: the machine, rack or building; copies of a shard go to different ones"),

@@ -34,7 +34,8 @@ pub(super) const ROWS: &[Row] = &[
     absent("socket-mark-id", int(0, u32::MAX as i64), "0", "sockets are not marked").at_start(),
     works("tcp-backlog", INT, "511").at_start(),
     works("tcp-keepalive", INT, "300"),
-    works("timeout", INT, "0"),
+    works("timeout", INT, "0")
+        .here("as in Redis; in a cluster whoever brings slots of another shard, or of a backup, may be silent, too"),
     works("tracking-table-max-keys", LONG, "1000000")
         .here("bounds the bytes as well, 256 for each key"),
     works("unixsocket", TEXT, "").at_start(),
