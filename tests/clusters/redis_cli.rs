@@ -54,6 +54,16 @@ fn master(cluster: &Cluster, shard: u16) -> ServerId {
     topology(cluster).master_of(ShardId(shard)).expect("there is one").id
 }
 
+/// A server more, which has been told that it waits for a place.
+fn add(cluster: &mut Cluster) -> ServerId {
+    let id = cluster.add(MEMORY);
+    let mut waiting = cluster.connect_loaded(id);
+    cluster::wait_until("it has been told how the cluster looks", || {
+        ask(&mut waiting, &["CLUSTER", "INFO"]).starts_with("cluster_state:ok")
+    });
+    id
+}
+
 /// Slots go from one node to another, one by one.
 fn reshard(place: &str, count: usize, from: ServerId, to: ServerId) -> String {
     let (count, from, to) = (count.to_string(), from.to_string(), to.to_string());
@@ -117,7 +127,7 @@ fn it_adds_a_master_which_begins_its_shard_with_its_first_slots_and_deletes_it()
     let place = cluster.place_of(first);
     let mut client = cluster.connect(first).expect("it is up");
     assert_eq!(call(&mut client, &["FUNCTION", "LOAD", &library("one", "first")]), text("one"));
-    let new = cluster.add(MEMORY);
+    let new = add(&mut cluster);
     let (id, new_place) = (new.to_string(), cluster.place_of(new));
     // Nobody has met it yet.
     assert!(!managed(&["check", &place]).contains(&id));
@@ -169,7 +179,7 @@ fn a_server_that_waits_keeps_what_is_restored_until_it_begins_a_shard() {
     let Value::Bulk(payload) = call(&mut client, &["FUNCTION", "DUMP"]) else { panic!("it is dumped") };
     assert_eq!(call(&mut client, &["FUNCTION", "FLUSH"]), ok());
     let restore = |client: &mut testkit::Client| call(client, &[b"FUNCTION", &b"RESTORE"[..], &payload]);
-    let (new, replica) = (cluster.add(MEMORY), cluster.add(MEMORY));
+    let (new, replica) = (add(&mut cluster), add(&mut cluster));
     let mut waiting = cluster.connect(new).expect("it is up");
     let wrong = ask(&mut waiting, &["FUNCTION", "RESTORE", "x"]);
     assert_eq!(wrong, "ERR DUMP payload version or checksum are wrong");
@@ -203,7 +213,7 @@ fn it_adds_replicas_and_deletes_them() {
     let mut client = cluster.connect(first).expect("it is up");
     assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
     // It finds the master itself: others that wait are none.
-    let (replica, spare) = (cluster.add(MEMORY), cluster.add(MEMORY));
+    let (replica, spare) = (add(&mut cluster), add(&mut cluster));
     let shown = managed(&["add-node", &cluster.place_of(replica), &place, "--cluster-slave"]);
     assert!(shown.contains("[OK] New node added correctly."), "{shown}");
     cluster::wait_until("it is a member", || topology(&cluster).shards[&ShardId(0)].members.len() == 2);
@@ -215,7 +225,7 @@ fn it_adds_replicas_and_deletes_them() {
     });
     // A replica of a master that has no slots: that one begins its shard first.
     managed(&["add-node", &cluster.place_of(spare), &place]);
-    let other = cluster.add(MEMORY);
+    let other = add(&mut cluster);
     let spare_id = spare.to_string();
     let of_spare = ["--cluster-slave", "--cluster-master-id", &spare_id];
     managed(&[&["add-node", &cluster.place_of(other), &place], &of_spare[..]].concat());

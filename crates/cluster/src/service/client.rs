@@ -173,7 +173,6 @@ async fn follow(
     mut revision: u64,
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
-    let began_at = published.borrow().seen;
     let mut silent: Arc<str> = SILENT.into();
     let mut ignored = [0; 256];
     // The first one comes at once.
@@ -189,7 +188,7 @@ async fn follow(
             let news = is_news.then(|| (published.revision, published.text.clone()));
             (published.seen, news, published.silent.clone())
         };
-        if let Some(seen) = seen.filter(|seen| Some(*seen) < began_at) {
+        if let Some(seen) = seen.filter(|seen| seen.0 < revision) {
             // The store has gone back meanwhile.
             return send(socket, format!("-{}\r\n", requests::past(seen.0, revision)).as_bytes()).await;
         }

@@ -274,10 +274,7 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
         [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
             Ok(revision) => match desk.wait_until_fresh().await {
                 Ok(()) => match desk.known().seen {
-                    Some(seen) if seen.0 < revision => match has_come_to(desk, revision).await {
-                        Ok(()) => (Ok(Value::Null), Flow::Follow(revision)),
-                        Err(line) => (Err(line), Flow::Next),
-                    },
+                    Some(seen) if seen.0 < revision => (Err(past(seen.0, revision)), Flow::Next),
                     _ => (Ok(Value::Null), Flow::Follow(revision)),
                 },
                 Err(why) => (Err(cut_off(&why)), Flow::Next),
@@ -285,19 +282,6 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
             Err(line) => (Err(line), Flow::Next),
         },
         _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
-    }
-}
-
-/// Whether the store has come to a revision of which this config server has seen nothing: what others keep in it counts there, too.
-///
-/// # Errors
-/// What stands behind `-`.
-async fn has_come_to(desk: &Desk, revision: u64) -> Result<(), String> {
-    let (store, prefix) = (desk.store.clone(), desk.settings.control.prefix.clone());
-    match in_thread(move || store.read(&prefix)).await {
-        Ok(reading) if reading.revision.0 >= revision => Ok(()),
-        Ok(reading) => Err(past(reading.revision.0, revision)),
-        Err(Unavailable(why)) => Err(cut_off(&why)),
     }
 }
 
