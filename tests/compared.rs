@@ -121,7 +121,12 @@ impl Pair {
     }
 
     fn topology(&self) -> Topology {
-        self.cluster.topology().expect("the config server answers")
+        let mut told = None;
+        wait_until("the config server answers", || {
+            told = self.cluster.topology();
+            told.is_some()
+        });
+        told.expect("it has been waited for")
     }
 
     /// Where a slot is served, as the config server says.
@@ -157,6 +162,9 @@ impl Pair {
                 self.counts.moves += u64::from(said.starts_with(b"moves"));
                 Ok(request.join(" "))
             }
+            // On a busy machine nobody may lead for a moment.
+            None => Ok("nobody answers just now".into()),
+            Some(Value::Error(line)) if is_for_now(&line) => Ok("nobody leads just now".into()),
             other => Err(format!("{}: {other:?}", request.join(" "))),
         }
     }
@@ -498,4 +506,9 @@ fn a_fault_in_what_a_cluster_does_is_found() {
     });
     let found = pair.run(Budget::steps(1, 100_000)).expect_err("the fault was not found");
     assert!(found.contains("RENAME") || found.contains("ename"), "{found}");
+}
+
+/// Whether a config server says that nobody can do it just now.
+fn is_for_now(line: &[u8]) -> bool {
+    ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| line.starts_with(word.as_bytes()))
 }

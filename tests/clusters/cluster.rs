@@ -183,7 +183,7 @@ impl Cluster {
         *self.places.0.lock().expect("nobody panics with it") = places.collect();
     }
 
-    /// Waits until all slots have an owner, and all servers are members of their shards and say so.
+    /// Waits until all slots have an owner, and all servers are members of their shards, say so, and have been told it all.
     pub fn wait_until_whole(&self) {
         self.note_places();
         wait_until("the cluster is whole", || {
@@ -206,8 +206,11 @@ impl Cluster {
         let role = if topology.is_master(server) { "master" } else { "member" };
         let Ok(mut client) = self.connect(server.id) else { return false };
         let Ok(Value::Array(words)) = client.call(&["INSYNC", "STATUS"]) else { return false };
+        let Ok(Value::Bulk(told)) = client.call(&["CLUSTER", "INFO"]) else { return false };
         let is_so = |pair: &[Value]| matches!(pair, [Value::Bulk(name), Value::Bulk(is)] if name == b"role" && is == role.as_bytes());
-        words.chunks(2).any(is_so) && self.nodes[&server.id].announced().port() == server.port
+        words.chunks(2).any(is_so)
+            && told.starts_with(b"cluster_state:ok")
+            && self.nodes[&server.id].announced().port() == server.port
     }
 
     /// A connection to a server, which waits for no reply too long.

@@ -211,9 +211,14 @@ impl Joining<'_> {
         let server = self.server;
         let address = &self.config_servers[which].clone();
         let mut topologies = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
-        if let Err(error) = self.introduce(&mut topologies) {
-            self.note_refusal(&error.to_string());
-            return Err(error);
+        match self.introduce(&mut topologies) {
+            // It was let in before: only its new name is not written down yet.
+            Err(error) if !self.introduced.is_empty() && !self.is_refused && is_for_now(&error) => {}
+            Err(error) => {
+                self.note_refusal(&error.to_string());
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         let mut figures = Asking::to(server, address, TlsBy::Cluster, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
@@ -234,7 +239,7 @@ impl Joining<'_> {
             self.enter_late(which);
             // CONFIG SET has given it another name.
             if self.own_record(&figures)? != self.introduced {
-                self.introduce(&mut figures)?;
+                self.introduce_anew(address)?;
             }
             let id = self.identity.id.to_string();
             figures.say(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
@@ -301,6 +306,19 @@ impl Joining<'_> {
         let cluster = answer.strip_prefix("id ").ok_or_else(|| io::Error::other("it is no config server"))?;
         self.introduced = own;
         self.identity.join(cluster)
+    }
+
+    /// Introduces itself by another name than before, on a connection of its own. As long as nobody can write it down it is tried again, and nothing else waits for it.
+    fn introduce_anew(&mut self, address: &Address) -> io::Result<()> {
+        let asked = Asking::to(self.server, address, TlsBy::Cluster, RETRY_ALL)
+            .and_then(|mut asking| self.introduce(&mut asking));
+        match asked {
+            Err(error) if REFUSALS.iter().any(|refusal| error.to_string().starts_with(refusal)) => {
+                self.note_refusal(&error.to_string());
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// This server's record, without its place.
@@ -430,6 +448,12 @@ impl Joining<'_> {
             options,
         }
     }
+}
+
+/// Whether a config server has said that nobody can do what it was asked for just now.
+fn is_for_now(error: &io::Error) -> bool {
+    let text = error.to_string();
+    ["NOLEADER", "UNAVAILABLE"].iter().any(|word| text.starts_with(word))
 }
 
 /// Whether whoever has a place is to begin its shard.

@@ -53,7 +53,6 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
     if view.other_master().is_some_and(|master| master.id == id) {
         return Err(Error::text("ERR Can't forget my master!"));
     }
-    let is_known = view.topology.servers.contains_key(&id);
     later(context, move |server| {
         let text = id.to_string();
         // Whether it is alone in its shard is for the config server that leads to see: this node may not have heard yet of who has come to it.
@@ -64,14 +63,10 @@ pub(super) fn forget(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result
             }
             told => told.map(drop),
         };
-        match ordered {
-            // It went by an order whose answer was lost.
-            Err(why) if why.starts_with("ERR there is no server ") && is_known => {}
-            Err(why) if why.starts_with("ERR there is no server ") => {
-                return Err(format!("ERR Unknown node {text}"));
-            }
-            told => told?,
-        }
+        ordered.map_err(|why| match why.starts_with("ERR there is no server ") {
+            true => format!("ERR Unknown node {text}"),
+            false => why,
+        })?;
         wait_until(server, SHOWING, |view| !view.topology.servers.contains_key(&id));
         Ok(())
     })
