@@ -259,11 +259,20 @@ pub fn run(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a status, as JSON, is of a config server that has news of the store.
+/// Whether a status, as JSON, is of a config server with which all is well: whose it is if there is such a one.
 pub fn is_of_now(json: &str) -> bool {
+    state_of_store(json).is_none_or(|state| state == "ok")
+}
+
+/// Whether it tells what there is, though its store may take no changes.
+pub fn is_read(json: &str) -> bool {
+    state_of_store(json).is_none_or(|state| state == "ok" || state.starts_with(TAKES_NO_CHANGES))
+}
+
+/// How the store of decisions is, by a status; None: that does not say it.
+fn state_of_store(json: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-    // One that takes no changes tells all the same what there is.
-    status["store"].as_str().is_none_or(|store| store == "ok" || store.starts_with(TAKES_NO_CHANGES))
+    status["store"].as_str().map(str::to_owned)
 }
 
 /// A status for people.

@@ -1,6 +1,6 @@
 //! How moves go, shown until they are over: one line that is written again and again on a terminal, a line for each step elsewhere. Who stops looking stops nothing.
 
-use super::operator::is_of_now;
+use super::operator::{is_of_now, is_read};
 use crate::asking::Watching;
 use crate::screen::Screen;
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub fn show(ids: BTreeSet<u64>, mut watching: Watching) -> Result<(), String> {
     loop {
         // One that is cut off from the store may not have heard of them yet, or not that they are over.
         let told = watching.ask(&["CLUSTER", "STATUS", "JSON"], ANSWERING, is_of_now);
-        let told = told.and_then(|text| match is_of_now(&text) {
+        let told = told.and_then(|text| match is_read(&text) {
             true => Ok(text),
             false => Err("no config server has news of the store of decisions".to_owned()),
         });
