@@ -351,7 +351,7 @@ async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             let server = server.ok_or("ERR that is no record of a server")?;
             let server = Server { place: None, ..server };
             if !desk.known().leads && passed == Passed::No && knows_already(desk, cluster, &server) {
-                return Ok(simple(&format!("id {cluster}")));
+                return Ok(simple(format!("id {cluster}")));
             }
             by_leader(desk, words, passed, Question::Joins(cluster.to_owned(), server)).await
         }
