@@ -22,7 +22,9 @@ const WRITES: u64 = 30;
 
 fn start(program: Program, directives: &[&str]) -> Server {
     let own: &[&str] = match program {
-        Program::Tarn(_) => &["--repl-rdb-version", "10", "--enable-debug-command", "yes"],
+        Program::Tarn(_) | Program::Proxy(_) => {
+            &["--repl-rdb-version", "10", "--enable-debug-command", "yes"]
+        }
         Program::Redis | Program::Valkey => {
             &["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"]
         }

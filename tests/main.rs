@@ -43,6 +43,7 @@ mod moves;
 mod operators;
 mod porcupine;
 mod printed;
+mod proxies;
 mod recovered;
 mod relayed;
 mod renamed;

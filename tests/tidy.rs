@@ -15,6 +15,7 @@ use std::path::Path;
 const ORDER: &[&str] = &[
     "tarn",
     "bench",
+    "proxy",
     "cluster",
     "server",
     "replication",
@@ -44,6 +45,8 @@ const APART: &[(&str, &str)] = &[
     ("acl", "keyspace"),
     ("bench", "command"),
     ("cluster", "server"),
+    ("bench", "proxy"),
+    ("proxy", "cluster"),
     ("server", "cluster"),
 ];
 

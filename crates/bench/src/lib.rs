@@ -10,7 +10,6 @@ pub mod command_line;
 pub mod engine;
 pub mod latency;
 pub mod plan;
-pub mod replies;
 pub mod report;
 pub mod results;
 pub mod secure;

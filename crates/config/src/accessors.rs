@@ -231,6 +231,8 @@ numbers! {
     repl_rdb_version: u16 = "repl-rdb-version", |n| n as u16;
     /// Bytes of the log that are kept for replicas.
     replica_log_keep: u64 = "replica-log-keep", |n| n as u64;
+    /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
+    proxy_shard_timeout_s: u32 = "proxy-shard-timeout", |n| n as u32;
     /// Length of the accept queue.
     tcp_backlog: u32 = "tcp-backlog", |n| n as u32;
     /// Seconds between keep-alive probes of an idle connection; 0 stands for none.
@@ -274,6 +276,8 @@ texts! {
     cluster_config_servers = "cluster-config-servers";
     /// The machine, rack or building of this server; empty: not said.
     cluster_zone = "cluster-zone";
+    /// The servers behind a proxy.
+    proxy_shards = "proxy-shards";
     /// What a master is given to authenticate this server, if it wants a password.
     masterauth = "masterauth";
     /// As whom, where it has users.

@@ -115,6 +115,11 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Reads the arguments that follow `tarn server`, and every file that they name.
     pub fn from_args(args: &[String]) -> Result<Startup, ConfigError> {
+        Config::from_args_and(args, b"")
+    }
+
+    /// The same, and behind all of it the lines of `last`, which count more than what was asked for.
+    pub fn from_args_and(args: &[String], last: &[u8]) -> Result<Startup, ConfigError> {
         match args.first().map(String::as_str) {
             Some("-h" | "--help") => return Ok(Startup::Help),
             Some("-v" | "--version") => return Ok(Startup::Version),
@@ -134,6 +139,7 @@ impl Config {
             loading.read_text(&file::read_stdin().map_err(unreadable)?, &Source::Stdin, 0)?;
         }
         loading.read_text(&lines_of_options(options), &Source::Options, 0)?;
+        loading.read_text(last, &Source::Options, 0)?;
         loading.finish(path.map(|path| std::path::absolute(&path).unwrap_or(path)))
     }
 

@@ -66,7 +66,7 @@ pub enum Closing {
 pub type Until = Option<UnixMs>;
 
 /// What a service knows of one client: as much of it as the connection has to look at.
-pub trait Session: 'static {
+pub trait Session: Send + 'static {
     /// The part that others see.
     fn client(&self) -> &Arc<Client>;
 
@@ -88,8 +88,15 @@ pub trait Session: 'static {
     /// What is being read for it is not waited for: it asks again where it goes to.
     fn forget_fetch(&mut self);
 
-    /// Whether it is sent more than replies and messages: see [`Service::feed`].
+    /// Whether it is sent more than what [`Service::run`] answers and messages: see [`Service::feed`].
     fn is_fed(&self) -> bool;
+
+    /// Whether replies to requests that were run are still to come, by [`Service::feed`]. Until then its connection stays at its worker, and
+    /// does not end but at once.
+    fn owes(&self) -> bool;
+
+    /// Nothing further is run before what it owes is there: it is fetching until then.
+    fn wait_for_owed(&mut self);
 }
 
 /// What is served.
@@ -135,7 +142,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// The session of a client that has just come.
     fn begin(&self, client: &Arc<Client>) -> Self::Session;
 
-    /// Gives back what a session held in the service: its client is gone.
+    /// Gives back what a session held in the service: its client is gone. What it owed then comes to nobody.
     fn end(&self, session: &mut Self::Session);
 
     /// A client has agreed on keys, and may have shown who it is.
@@ -160,7 +167,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Appends to `out` what a session that is fed is to be sent next, in order; nothing, if there is nothing now: whoever has more for it
     /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
-    fn feed(self: &Arc<Self>, session: &mut Self::Session, out: &mut Vec<u8>);
+    fn feed(runner: &mut Self::Runner, session: &mut Self::Session, out: &mut Vec<u8>);
 
     /// A client has sent nothing but empty lines.
     fn note_blank(&self, session: &Self::Session);

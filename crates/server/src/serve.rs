@@ -101,12 +101,12 @@ impl Service for Server {
         from: usize,
         out: &mut Vec<u8>,
     ) -> (Stop, Shown) {
-        runner.run(session, requests, input, from, out)
+        runner.run(session, requests, input, (from, requests.len()), out)
     }
 
-    fn feed(self: &Arc<Server>, session: &mut Session, out: &mut Vec<u8>) {
+    fn feed(runner: &mut Runner, session: &mut Session, out: &mut Vec<u8>) {
         let Some(replica) = &session.replica else { return };
-        if let Err(error) = joining::feed(self, replica, out) {
+        if let Err(error) = joining::feed(runner.server(), replica, out) {
             log!(Warning, "Replica {} is closed: {error}", replica.name());
             session.closing = Closing::Now;
         }
@@ -180,4 +180,11 @@ impl net::service::Session for Session {
     fn is_fed(&self) -> bool {
         self.replica.is_some()
     }
+
+    #[inline]
+    fn owes(&self) -> bool {
+        false
+    }
+
+    fn wait_for_owed(&mut self) {}
 }

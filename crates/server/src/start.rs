@@ -11,6 +11,7 @@ use engine::Attention;
 use engine::{durability, snapshot};
 use net::inboxes::Inboxes;
 use net::listen::{Listeners, Speech};
+use net::service::Service;
 use net::worker::{self, Arrival};
 use net::{accept, descriptors, encryption};
 use script::limits::STACK_BYTES;
@@ -42,6 +43,10 @@ pub fn run(args: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Startup::Serve { config, warnings }) => {
+            if !config.proxy_shards().is_empty() {
+                eprintln!("`proxy-shards` is a directive of `tarn proxy`: a server has its keys itself");
+                return ExitCode::FAILURE;
+            }
             if let Err(error) = check_names(&config) {
                 eprintln!("{error}");
                 return ExitCode::FAILURE;
@@ -157,7 +162,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // A replica tells its master at once which port it has.
     listeners.open(&server.net.doors)?;
     let loading = load(&server, &listeners, workers)?;
-    let status = run_behind(front, &server, listeners, workers + 1);
+    let status = run_behind(front, &server, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
     status
 }
@@ -298,25 +303,41 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
 
-/// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
+/// Serves until a signal or SHUTDOWN ends the server, without data of its own; returns the exit status. What is served is the server itself,
+/// or what uses it: [`Service::net`] is the server's.
 ///
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
-pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+pub fn run_workers<S: Service>(
+    server: &Arc<Server>,
+    service: &Arc<S>,
+    listeners: Listeners,
+    workers: usize,
+) -> io::Result<u8> {
+    let front = Front::new()?;
     encryption::begin(&server.net.tls, &server.engine.config)?;
     acl::load_at_start(&server.acl, &server.engine.config)?;
     listeners.open(&server.net.doors)?;
-    run_behind(Front::new()?, server, listeners, workers)
+    ready_lines(&listeners).iter().for_each(|line| log!(Notice, "{line}"));
+    supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");
+    run_behind(front, server, service, listeners, workers)
 }
 
-fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+fn run_behind<S: Service>(
+    front: Front,
+    server: &Arc<Server>,
+    service: &Arc<S>,
+    listeners: Listeners,
+    workers: usize,
+) -> io::Result<u8> {
     let (inboxes, arrivals) = Inboxes::new(workers);
     let (alive, all_gone): (Alive, _) = channel(1);
     let mut threads = Vec::new();
     for (index, arrivals) in arrivals.into_iter().enumerate() {
-        let (server, inboxes, alive) = (server.clone(), inboxes.clone(), alive.clone());
+        let (server, service) = (server.clone(), service.clone());
+        let (inboxes, alive) = (inboxes.clone(), alive.clone());
         let work = move || {
-            if let Err(error) = worker::run(server.clone(), index, inboxes, arrivals) {
+            if let Err(error) = worker::run(service, index, inboxes, arrivals) {
                 log!(Warning, "Can't start a worker: {error}");
                 server.stop(1);
             }
@@ -327,7 +348,7 @@ fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers:
         threads.push(thread.map_err(|error| io::Error::other(format!("Can't start a worker: {error}")))?);
     }
     drop(alive);
-    let status = front.accept_until_end(server, (listeners, inboxes), all_gone);
+    let status = front.accept_until_end((server, service), (listeners, inboxes), all_gone);
     // Whatever ended the accepting ends the workers.
     server.stop(1);
     for thread in threads {
@@ -355,15 +376,15 @@ impl Front {
         Ok(Front { runtime, signals })
     }
 
-    fn accept_until_end(
+    fn accept_until_end<S: Service>(
         self,
-        server: &Arc<Server>,
-        (listeners, inboxes): (Listeners, Inboxes<Arrival<Server>>),
+        (server, service): (&Arc<Server>, &Arc<S>),
+        (listeners, inboxes): (Listeners, Inboxes<Arrival<S>>),
         mut all_gone: Receiver<std::convert::Infallible>,
     ) -> io::Result<u8> {
         let Front { runtime, mut signals } = self;
         runtime.block_on(async {
-            accept::spawn(listeners, server, &inboxes)?;
+            accept::spawn(listeners, service, &inboxes)?;
             let mut ending = server.ending();
             let (status, scripts) = loop {
                 tokio::select! {

@@ -30,6 +30,8 @@ const READY: &str = "Ready to accept connections";
 pub enum Program {
     /// The `tarn` binary at this path.
     Tarn(PathBuf),
+    /// The same as a proxy.
+    Proxy(PathBuf),
     /// `redis-server`, from the path.
     Redis,
     /// `valkey-server`, from the path.
@@ -41,6 +43,7 @@ impl Program {
     pub fn name(&self) -> &'static str {
         match self {
             Program::Tarn(_) => "tarn",
+            Program::Proxy(_) => "tarn proxy",
             Program::Redis => "redis",
             Program::Valkey => "valkey",
         }
@@ -49,11 +52,8 @@ impl Program {
     /// The command line up to the directives that a caller adds.
     fn command(&self, port: u16, dir: &Path) -> Command {
         let mut command = match self {
-            Program::Tarn(path) => {
-                let mut command = Command::new(path);
-                command.arg("server");
-                command
-            }
+            Program::Tarn(path) => of_role(path, "server"),
+            Program::Proxy(path) => of_role(path, "proxy"),
             Program::Redis => Command::new("redis-server"),
             Program::Valkey => Command::new("valkey-server"),
         };
@@ -63,6 +63,12 @@ impl Program {
         }
         command
     }
+}
+
+fn of_role(path: &Path, role: &str) -> Command {
+    let mut command = Command::new(path);
+    command.arg(role);
+    command
 }
 
 /// A running server. Ends with its handle.

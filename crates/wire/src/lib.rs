@@ -18,6 +18,7 @@ pub mod parser;
 pub mod protocol_error;
 pub mod reply;
 pub mod request;
+pub mod scan;
 pub mod slot;
 pub mod words;
 

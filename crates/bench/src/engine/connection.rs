@@ -6,10 +6,10 @@
 //! Invariant: replies come in the order of the requests, so the first of what is pending gets the next reply.
 
 use super::channel::Channel;
-use crate::replies::{Kind, Malformed, Scanner};
 use crate::work::{Issued, Then};
 use std::collections::VecDeque;
 use sys::Ticks;
+use wire::scan::{Kind, Malformed, Scanner};
 
 /// The error of a record that should be there and is not.
 pub const MISSING: &[u8] = b"record not found (was it loaded?)";

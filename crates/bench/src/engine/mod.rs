@@ -19,7 +19,6 @@ use crate::client::Client;
 use crate::command_line::command_line;
 use crate::latency::Interval;
 use crate::plan::{End, Observer, Plan, Progress};
-use crate::replies::Malformed;
 use crate::results::{ErrorCount, Measurement, Second, ServerUsage};
 use crate::usage::Probes;
 use crate::work::Share;
@@ -40,6 +39,7 @@ use std::time::{Duration, Instant};
 use sys::{TickClock, Ticks};
 use tally::{Message, Outcome, Shared, Tally};
 use timeline::{Gap, Timing};
+use wire::scan::Malformed;
 use wire::{SLOTS, Value};
 
 /// How often the observer is told and the server looked at.

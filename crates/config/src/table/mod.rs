@@ -9,6 +9,7 @@ mod durability;
 mod feeding;
 mod memory;
 mod network;
+mod proxy;
 mod replication;
 mod server;
 mod shard;
@@ -16,7 +17,7 @@ mod tls;
 
 use crate::row::Row;
 
-pub(super) const AREAS: [&[Row]; 10] = [
+pub(super) const AREAS: [&[Row]; 11] = [
     network::ROWS,
     server::ROWS,
     memory::ROWS,
@@ -26,6 +27,7 @@ pub(super) const AREAS: [&[Row]; 10] = [
     replication::ROWS,
     shard::ROWS,
     cluster::ROWS,
+    proxy::ROWS,
     absent::ROWS,
 ];
 
@@ -39,7 +41,8 @@ pub const COUNT: usize = AREAS[0].len()
     + AREAS[6].len()
     + AREAS[7].len()
     + AREAS[8].len()
-    + AREAS[9].len();
+    + AREAS[9].len()
+    + AREAS[10].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

@@ -1,4 +1,5 @@
-//! Connections that are sent more than replies and messages: a replica's, which follows a stream.
+//! Connections that are sent more than what is answered at once and messages: a replica's, which follows a stream, and one whose replies come
+//! from elsewhere.
 //!
 //! The service is asked for the next bytes when all before them are with the socket, so that a client that does not read has nothing
 //! buffered here. What it is given has waited for the disk already.
@@ -34,7 +35,7 @@ impl<S: Service> Connection<S> {
             if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 {
                 return Ok(());
             }
-            desk.service.feed(&mut self.session, &mut buffers.output);
+            S::feed(&mut desk.runner.borrow_mut(), &mut self.session, &mut buffers.output);
             if buffers.output.is_empty() {
                 return Ok(());
             }

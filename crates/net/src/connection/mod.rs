@@ -108,6 +108,8 @@ pub struct Connection<S: Service> {
     wait: Option<Pin<Box<Sleep>>>,
     /// The client sends nothing more.
     is_half_closed: bool,
+    /// It was told to go on at the worker that it belongs to.
+    is_called_home: bool,
     /// What the server counts as this connection's buffers.
     noted: Noted,
 }
@@ -183,13 +185,15 @@ impl<S: Service> Place<S> {
             pause,
             wait,
             is_half_closed,
+            is_called_home: false,
             noted,
         }))))
     }
 
     /// Takes the connection away from its worker, unless it is being served at this moment. Its task ends.
     pub fn leave(&self, service: &S) -> Leaving<S> {
-        let Some(mut connection) = self.0.try_borrow_mut().ok().and_then(|mut place| place.take()) else {
+        let Ok(mut place) = self.0.try_borrow_mut() else { return Leaving::Stays };
+        let Some(mut connection) = place.take_if(|connection| !connection.session.owes()) else {
             return Leaving::Stays;
         };
         connection.leave_pause();
@@ -307,6 +311,9 @@ impl<S: Service> Connection<S> {
         self.follow_generation(desk)?;
         self.flush(desk, buffers, context)?;
         if self.session.closing() != Closing::No {
+            if self.session.owes() {
+                self.feed(desk, buffers, context)?;
+            }
             return Ok(self.end_when_sent(buffers));
         }
         if self.stream.is_handshaking() {
@@ -334,6 +341,9 @@ impl<S: Service> Connection<S> {
         for _ in 0..READS_IN_A_ROW {
             if self.is_finished() {
                 return Ok(self.end_when_sent(buffers));
+            }
+            if self.is_half_closed {
+                return Ok(Poll::Pending);
             }
             if self.pause.is_some() || self.session.waits().is_some() || self.is_fetching() {
                 return self.watch_while_held(desk, buffers, context);
@@ -368,7 +378,7 @@ impl<S: Service> Connection<S> {
     /// Whether nothing more will be read or run.
     fn is_finished(&self) -> bool {
         self.session.closing() != Closing::No
-            || self.is_half_closed && self.pause.is_none() && !self.is_fetching()
+            || self.is_half_closed && self.pause.is_none() && !self.is_fetching() && !self.session.owes()
     }
 
     /// Whether what the next requests need is still being read from disk.
@@ -381,7 +391,7 @@ impl<S: Service> Connection<S> {
         if self.session.closing() == Closing::Now {
             return Poll::Ready(End::Closed);
         }
-        if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 {
+        if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 || self.session.owes() {
             return Poll::Pending;
         }
         self.stream.finish(&mut buffers.input, UNREAD_BYTES_MAX);
@@ -398,7 +408,7 @@ impl<S: Service> Connection<S> {
     fn follow_signals(&mut self, desk: &Desk<S>) -> Option<End> {
         let service = &*desk.service;
         let signals = self.session.client().take_signals();
-        if signals.is_empty() {
+        if signals.is_empty() && !self.is_called_home {
             return None;
         }
         if signals.contains(Signal::KILL) {
@@ -420,7 +430,10 @@ impl<S: Service> Connection<S> {
             self.session.wait_is_over();
             self.wait = None;
         }
-        let goes_home = signals.contains(Signal::GO_HOME)
+        self.is_called_home |= signals.contains(Signal::GO_HOME);
+        // What it owes comes to this worker.
+        let goes_home = !self.session.owes()
+            && std::mem::take(&mut self.is_called_home)
             && service.net().placement.may_leave(desk.index, self.session.client().home())
             && self.session.closing() == Closing::No;
         goes_home.then_some(End::GoesHome)
@@ -536,6 +549,13 @@ impl<S: Service> Connection<S> {
             match parsed {
                 // Nothing that follows a QUIT is answered.
                 _ if self.session.closing() != Closing::No => return Ok(bytes.len()),
+                Err(_) if self.session.owes() => {
+                    // It is answered behind them.
+                    self.session.wait_for_owed();
+                    self.parser.restart();
+                    let requests = &buffers.requests;
+                    return Ok(at + requests.len().checked_sub(1).map_or(0, |last| requests.bytes_end(last)));
+                }
                 Err(error) => {
                     log!(
                         Verbose,

@@ -170,14 +170,19 @@ impl Runner {
         }
     }
 
-    /// Runs the requests of a batch from index `from` on, appending replies to `out`. Gives also what of the history the
-    /// replies show.
+    /// Whose requests it runs.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Runs the requests of a batch from the first of two indices to the one before the second, appending replies to `out`. Gives also what of
+    /// the history the replies show.
     pub fn run(
         &mut self,
         session: &mut Session,
         requests: &wire::Batch,
         input: &[u8],
-        from: usize,
+        (from, until): (usize, usize),
         out: &mut Vec<u8>,
     ) -> (Stop, Shown) {
         let server = &self.server;
@@ -215,7 +220,7 @@ impl Runner {
                 requests,
                 input,
                 from,
-                fence.unwrap_or(requests.len()),
+                fence.map_or(until, |fence| fence.min(until)),
                 out,
             ),
         };

@@ -207,6 +207,7 @@ fn run(runner: &mut Runner, session: &mut Session, requests: &[Request]) -> (Sto
     // Some of them leave something to do for later.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
-    let (stop, shown) = runtime.block_on(async { runner.run(session, &batch, &input, 0, &mut out) });
+    let (stop, shown) =
+        runtime.block_on(async { runner.run(session, &batch, &input, (0, batch.len()), &mut out) });
     (stop, out, shown.up_to)
 }

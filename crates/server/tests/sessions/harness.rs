@@ -62,7 +62,8 @@ impl TestServer {
         let server = assembly::with_clock(*config, WORKERS + 1, clock);
         open(&server);
         let running = server.clone();
-        let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
+        let thread =
+            std::thread::spawn(move || run_workers(&running, &running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
         server.wait_until("it listens", || server.server.net.doors.are_watched());
         server

@@ -6,12 +6,12 @@
 use super::map::Node;
 use crate::engine::channel::Channel;
 use crate::plan::Target;
-use crate::replies::Scanner;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
 use std::io;
 use sys::Ticks;
 use wire::encode_request;
+use wire::scan::Scanner;
 
 /// What a reply will be to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use super::client::Operation;
 use super::link::Waiting;
 use super::map::{self, Redirection};
 use crate::engine::connection::{CAPTURED_BYTES_MAX, MISSING};
-use crate::replies::Kind;
 use crate::work::Then;
 use std::io::ErrorKind;
 use sys::Ticks;
 use wire::Decoder;
+use wire::scan::Kind;
 
 /// How often a request is sent elsewhere before that counts as an error.
 const REDIRECTIONS_MAX: u8 = 16;

@@ -222,7 +222,8 @@ impl Process {
         assert_eq!(parsed.ok(), Some(input.len()));
         let (mut out, runner) = (Vec::new(), &mut self.runner);
         // Some commands leave something to do for later.
-        let (stop, shown) = self.runtime.block_on(async { runner.run(session, &batch, input, 0, &mut out) });
+        let (stop, shown) =
+            self.runtime.block_on(async { runner.run(session, &batch, input, (0, batch.len()), &mut out) });
         (stop, out, shown)
     }
 

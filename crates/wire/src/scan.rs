@@ -7,7 +7,7 @@
 //! 1. A reply is announced with the piece that completes it, never before.
 //! 2. Between pieces at most [`LINE_BYTES_MAX`] bytes are kept.
 
-use wire::number::parse_int;
+use crate::number::parse_int;
 
 /// Longest line of a reply: an error's text, a simple string, a length.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -77,9 +77,10 @@ impl Scanner {
         let mut at = 0;
         loop {
             if self.skip > 0 {
-                let skipped = self.skip.min((bytes.len() - at) as u64);
-                self.skip -= skipped;
-                at += skipped as usize;
+                let there = bytes.len() - at;
+                let skipped = usize::try_from(self.skip).map_or(there, |skip| skip.min(there));
+                self.skip -= skipped as u64;
+                at += skipped;
                 if self.skip > 0 {
                     return Ok((at, None));
                 }
@@ -212,7 +213,7 @@ mod tests {
         while at < STREAM.len() {
             let (used, kind) = scanner.advance(&STREAM[at..]).unwrap();
             assert!(kind.is_some());
-            assert_eq!(wire::skip_reply(&STREAM[at..]), Ok(Some(used)));
+            assert_eq!(crate::skip_reply(&STREAM[at..]), Ok(Some(used)));
             at += used;
         }
     }

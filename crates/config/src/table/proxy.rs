@@ -1,0 +1,13 @@
+//! Directives of a proxy.
+
+use crate::row::{Row, TEXT, int, works};
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    works("proxy-shard-timeout", int(0, 86_400), "10").fixed().here(
+        "Tarn's own, of `tarn proxy`: seconds after which a server that owes replies and sends nothing counts as lost; 0: never",
+    ),
+    works("proxy-shards", TEXT, "").fixed().here(
+        "Tarn's own, of `tarn proxy`: the servers behind it, as `host:port` with commas between them; each has as many slots as the others, or those that stand in front of it as `first-last=`",
+    ),
+];

@@ -1,0 +1,144 @@
+//! What clients are owed, in the order of their requests.
+//!
+//! A conversation exists while its client is owed something, so that an idle one costs nothing.
+//!
+//! Thread rule: a worker's own.
+//!
+//! Invariants:
+//! 1. Replies leave whole and in the order of the requests.
+//! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
+
+use net::client::Client;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a conversation keeps of its memory for the next one.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// Which conversation of a worker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    place: u32,
+    generation: u32,
+}
+
+/// A reply that is owed.
+#[derive(Debug)]
+enum Owed {
+    /// It is to come.
+    Waited,
+    /// It is there, and others before it are not: where it lies among those that are kept.
+    Kept(Range<usize>),
+}
+
+/// One client's.
+#[derive(Default)]
+struct Conversation {
+    generation: u32,
+    client: Option<Arc<Client>>,
+    /// The number of the first that is owed.
+    first: u32,
+    owed: VecDeque<Owed>,
+    /// Replies that may go.
+    ready: Vec<u8>,
+    /// Those that wait for others before them.
+    kept: Vec<u8>,
+    /// The client was woken for what is ready.
+    is_woken: bool,
+}
+
+/// All of a worker's.
+#[derive(Default)]
+pub struct Conversations {
+    places: Vec<Conversation>,
+    free: Vec<u32>,
+}
+
+impl Conversations {
+    /// Begins a conversation.
+    pub fn begin(&mut self, client: &Arc<Client>) -> Key {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Conversation::default());
+            (self.places.len() - 1) as u32
+        });
+        let conversation = &mut self.places[place as usize];
+        conversation.client = Some(client.clone());
+        Key { place, generation: conversation.generation }
+    }
+
+    /// Ends one; what it was still owed comes to nobody.
+    pub fn end(&mut self, key: Key) {
+        let Some(conversation) = self.find(key) else { return };
+        conversation.generation = conversation.generation.wrapping_add(1);
+        conversation.client = None;
+        conversation.owed.clear();
+        conversation.owed.shrink_to(KEPT_BYTES_MAX / size_of::<Owed>());
+        for bytes in [&mut conversation.ready, &mut conversation.kept] {
+            bytes.clear();
+            bytes.shrink_to(KEPT_BYTES_MAX);
+        }
+        conversation.is_woken = false;
+        self.free.push(key.place);
+    }
+
+    fn find(&mut self, key: Key) -> Option<&mut Conversation> {
+        self.places
+            .get_mut(key.place as usize)
+            .filter(|one| one.generation == key.generation && one.client.is_some())
+    }
+
+    /// A reply more is owed; gives its number.
+    pub fn owe(&mut self, key: Key) -> u32 {
+        let Some(conversation) = self.find(key) else { return 0 };
+        conversation.owed.push_back(Owed::Waited);
+        conversation.first.wrapping_add((conversation.owed.len() - 1) as u32)
+    }
+
+    /// The reply of this number has come.
+    pub fn answer(&mut self, key: Key, number: u32, reply: &[u8]) {
+        let Some(conversation) = self.find(key) else { return };
+        let at = number.wrapping_sub(conversation.first) as usize;
+        if at == 0 {
+            conversation.ready.extend_from_slice(reply);
+            conversation.step();
+        } else if let Some(owed) = conversation.owed.get_mut(at) {
+            let begin = conversation.kept.len();
+            conversation.kept.extend_from_slice(reply);
+            *owed = Owed::Kept(begin..conversation.kept.len());
+            return;
+        }
+        if !std::mem::replace(&mut conversation.is_woken, true)
+            && let Some(client) = &conversation.client
+        {
+            client.wake();
+        }
+    }
+
+    /// Takes what may go; gives how many replies are still owed.
+    pub fn take(&mut self, key: Key, out: &mut Vec<u8>) -> usize {
+        let Some(conversation) = self.find(key) else { return 0 };
+        conversation.is_woken = false;
+        match out.is_empty() {
+            true => std::mem::swap(out, &mut conversation.ready),
+            false => out.append(&mut conversation.ready),
+        }
+        conversation.owed.len()
+    }
+}
+
+impl Conversation {
+    /// The first is ready; so are those behind it that are kept.
+    fn step(&mut self) {
+        self.owed.pop_front();
+        self.first = self.first.wrapping_add(1);
+        while let Some(Owed::Kept(range)) = self.owed.front() {
+            self.ready.extend_from_slice(&self.kept[range.clone()]);
+            self.owed.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+        if self.owed.is_empty() {
+            self.kept.clear();
+        }
+    }
+}

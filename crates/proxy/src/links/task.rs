@@ -1,0 +1,313 @@
+//! A link's life: it connects, says who it is, writes what was pushed, and gives replies to those whose they are.
+//!
+//! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
+//! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
+
+use super::{Link, Links, SharedLinks, Ticket};
+use crate::serve::Proxy;
+use crate::upstream::Node;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use telemetry::log;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep, timeout};
+use wire::scan::{Kind, Scanner};
+use wire::{Protocol, encode_request};
+
+/// How long a link that cannot connect waits before it tries again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long connecting may take, with all that is said first.
+const CONNECTING_MAX: Duration = Duration::from_secs(3);
+/// What clients are told whose requests may have been executed.
+const UNANSWERED: &[u8] =
+    b"-UNANSWERED The connection to the shard was lost before it answered: it is not known whether this was done\r\n";
+
+/// Runs for the life of the worker.
+pub async fn run(links: SharedLinks, node: usize, protocol: Protocol, proxy: Arc<Proxy>) {
+    let at = super::place(node as u16, protocol);
+    let server = &proxy.layout.nodes[node];
+    let mut is_told = false;
+    loop {
+        let connected = timeout(CONNECTING_MAX, connect(&proxy, server, protocol)).await;
+        match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            Ok(socket) => {
+                is_told = false;
+                links.borrow_mut().links[at].begin();
+                let silence_max =
+                    Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
+                let mut talking = Talking::new(socket, silence_max);
+                let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
+                log!(Warning, "The connection to {server} is lost: {}", sentence(&lost));
+                links.borrow_mut().lose_written(at);
+            }
+            Err(reason) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    log!(Warning, "No connection to {server}: {reason}");
+                }
+                let error = format!("-ERR proxy: no connection to the shard at {server}: {reason}\r\n");
+                links.borrow_mut().refuse_all(at, error.as_bytes());
+                sleep(AGAIN_AFTER).await;
+            }
+        }
+    }
+}
+
+fn sentence(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it was closed".to_owned(),
+        io::ErrorKind::TimedOut => "nothing is answered".to_owned(),
+        io::ErrorKind::InvalidData => "what comes is no reply".to_owned(),
+        _ => config::sentence(error),
+    }
+}
+
+/// Connects, and says who it is and which protocol it speaks. All databases that clients can select are there behind this.
+async fn connect(proxy: &Proxy, server: &Node, protocol: Protocol) -> Result<TcpStream, String> {
+    let failed = |error: io::Error| sentence(&error);
+    let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
+    socket.set_nodelay(true).map_err(failed)?;
+    let (said, mut owed) = first_words(proxy, protocol);
+    if owed == 0 {
+        return Ok(socket);
+    }
+    socket.write_all(&said).await.map_err(failed)?;
+    let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
+    while owed > 0 {
+        let bytes = socket.read(&mut buffer).await.map_err(failed)?;
+        if bytes == 0 {
+            return Err("it was closed".to_owned());
+        }
+        let mut rest = &buffer[..bytes];
+        while !rest.is_empty() {
+            let (used, kind) = scanner.advance(rest).map_err(|_| "what comes is no reply".to_owned())?;
+            rest = &rest[used..];
+            match kind {
+                Some(Kind::Error) => return Err(String::from_utf8_lossy(scanner.error()).into_owned()),
+                Some(_) => owed -= 1,
+                None => {}
+            }
+        }
+    }
+    Ok(socket)
+}
+
+/// What a link says first, and how many replies there are to it.
+fn first_words(proxy: &Proxy, protocol: Protocol) -> (Vec<u8>, usize) {
+    let config = &proxy.host.engine.config;
+    let (user, password) = (config.masteruser(), config.masterauth());
+    let (mut said, mut owed) = (Vec::new(), 0);
+    let mut say = |words: &[&[u8]]| {
+        encode_request(&mut said, words);
+        owed += 1;
+    };
+    match (user.is_empty(), password.is_empty()) {
+        (_, true) => {}
+        (true, false) => say(&[b"AUTH", &password]),
+        (false, false) => say(&[b"AUTH", &user, &password]),
+    }
+    if protocol == Protocol::Resp3 {
+        say(&[b"HELLO", b"3"]);
+    }
+    // A database that clients can select and that is not there would be another one's keys.
+    let last = config.databases().saturating_sub(1);
+    if last > 0 {
+        say(&[b"SELECT", last.to_string().as_bytes()]);
+        say(&[b"SELECT", b"0"]);
+    }
+    (said, owed)
+}
+
+/// One connection of a link.
+struct Talking {
+    socket: TcpStream,
+    scanner: Scanner,
+    /// The beginning of a reply whose end has not come.
+    partial: Vec<u8>,
+    /// How long nothing may come while something is owed; zero: for ever.
+    silence_max: Duration,
+    /// Ends it.
+    alarm: Option<Pin<Box<Sleep>>>,
+    /// Something has come since the alarm was set.
+    has_heard: bool,
+}
+
+impl Talking {
+    fn new(socket: TcpStream, silence_max: Duration) -> Talking {
+        let (scanner, partial) = (Scanner::default(), Vec::new());
+        Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false }
+    }
+
+    /// Does all that can be done now; ready when the connection is lost.
+    fn poll(&mut self, links: &mut Links, at: usize, context: &mut Context<'_>) -> Poll<io::Error> {
+        match self.talk(links, at, context) {
+            Ok(()) if self.is_silent(&links.links[at], context) => {
+                Poll::Ready(io::ErrorKind::TimedOut.into())
+            }
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error),
+        }
+    }
+
+    fn talk(&mut self, links: &mut Links, at: usize, context: &mut Context<'_>) -> io::Result<()> {
+        let link = &mut links.links[at];
+        if link.waker.is_none() {
+            link.waker = Some(context.waker().clone());
+        }
+        let is_behind = link.gathered == 0 && link.written < link.requests.len();
+        if std::mem::take(&mut link.is_woken) || is_behind || !link.may_wait() {
+            self.write(link, context)?;
+        }
+        loop {
+            let mut buffer = ReadBuf::new(&mut links.buffer);
+            match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(read) => read?,
+            }
+            let bytes = buffer.filled().len();
+            if bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.has_heard = true;
+            self.give_out(links, at, bytes)?;
+        }
+        let link = &mut links.links[at];
+        if link.gathered > 0 && !link.may_wait() {
+            self.write(link, context)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing has come for too long. One alarm serves for many requests, so that a busy link sets none.
+    fn is_silent(&mut self, link: &Link, context: &mut Context<'_>) -> bool {
+        if self.silence_max.is_zero() || link.tickets.is_empty() {
+            self.alarm = None;
+            return false;
+        }
+        loop {
+            let alarm = self.alarm.get_or_insert_with(|| {
+                self.has_heard = false;
+                Box::pin(sleep(self.silence_max))
+            });
+            if alarm.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            if !self.has_heard {
+                return true;
+            }
+            self.alarm = None;
+        }
+    }
+
+    fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
+        link.gathered = 0;
+        link.is_held = false;
+        while link.written < link.requests.len() {
+            match Pin::new(&mut self.socket).poll_write(context, &link.requests[link.written..]) {
+                Poll::Pending => break,
+                Poll::Ready(bytes) => link.written += bytes?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the replies in the first bytes of the buffer to those whose they are.
+    fn give_out(&mut self, links: &mut Links, at: usize, bytes: usize) -> io::Result<()> {
+        let Links { links, conversations, buffer, .. } = links;
+        let link = &mut links[at];
+        let mut rest = &buffer[..bytes];
+        while !rest.is_empty() {
+            let (used, kind) = self.scanner.advance(rest).map_err(|_| io::ErrorKind::InvalidData)?;
+            let (piece, behind) = rest.split_at(used);
+            rest = behind;
+            if kind.is_none() {
+                self.partial.extend_from_slice(piece);
+                break;
+            }
+            let Some(Ticket { whose, bytes, .. }) = link.tickets.pop_front() else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            link.answered += bytes as usize;
+            let reply = match self.partial.is_empty() {
+                true => piece,
+                false => {
+                    self.partial.extend_from_slice(piece);
+                    &self.partial[..]
+                }
+            };
+            // Nobody asked for it, and it is no reply.
+            if reply.first() == Some(&b'>') {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if let Some((key, number)) = whose {
+                conversations.answer(key, number, reply);
+            }
+            if !self.partial.is_empty() {
+                self.partial = Vec::new();
+            }
+        }
+        link.settle();
+        Ok(())
+    }
+}
+
+impl Link {
+    /// A new connection: nothing was written on it.
+    fn begin(&mut self) {
+        self.is_woken = true;
+    }
+
+    /// Forgets requests that were answered, and wakes those who wait for room.
+    fn settle(&mut self) {
+        if self.answered == self.requests.len() {
+            self.requests.clear();
+            self.requests.shrink_to(super::BYTES_MAX / 16);
+            (self.answered, self.written) = (0, 0);
+        } else if self.answered > self.requests.len() / 2 {
+            self.requests.drain(..self.answered);
+            self.written -= self.answered;
+            self.answered = 0;
+        }
+        self.wake_waiting();
+    }
+}
+
+impl Links {
+    /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
+    fn lose_written(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        let requests = std::mem::take(&mut link.requests);
+        let (mut end, written) = (link.answered, link.written);
+        (link.answered, link.written, link.db, link.gathered) = (0, 0, 0, 0);
+        for ticket in std::mem::take(&mut link.tickets) {
+            let begin = end;
+            end += ticket.bytes as usize;
+            if begin >= written {
+                // It says again which database it is for.
+                if !ticket.is_select {
+                    link.append(ticket.db, &requests[begin..end], ticket.whose);
+                }
+            } else if let Some((key, number)) = ticket.whose {
+                self.conversations.answer(key, number, UNANSWERED);
+            }
+        }
+        link.wake_waiting();
+    }
+
+    /// No connection can be made: all that waits for one is answered with this error.
+    fn refuse_all(&mut self, at: usize, error: &[u8]) {
+        let link = &mut self.links[at];
+        (link.answered, link.written, link.db, link.gathered) = (0, 0, 0, 0);
+        link.requests = Vec::new();
+        for ticket in std::mem::take(&mut link.tickets) {
+            if let Some((key, number)) = ticket.whose {
+                self.conversations.answer(key, number, error);
+            }
+        }
+        link.wake_waiting();
+    }
+}

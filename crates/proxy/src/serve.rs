@@ -1,0 +1,220 @@
+//! The proxy as `net` sees it.
+
+use crate::links::{self, conversation::Key};
+use crate::run::{self, Runner};
+use crate::upstream::Layout;
+use crate::ways::Way;
+use config::Config;
+use net::client::Client;
+use net::service::{self, Closing, Service, Stop, Until};
+use net::{Shared, tls};
+use server::server::Server;
+use server::session::Session;
+use std::sync::Arc;
+use sys::{Shown, Stamp, TickClock};
+use telemetry::stats::ServerCounts;
+
+/// The proxy: a server without data, its host, in front of others.
+pub struct Proxy {
+    /// Knows clients, users and directives, and answers what needs no data.
+    pub host: Arc<Server>,
+    /// Who is behind it.
+    pub layout: Layout,
+    /// Which way commands go, by their places in the table.
+    pub ways: Vec<Way>,
+}
+
+/// The state of one client.
+pub struct Front {
+    /// What the host knows of it.
+    pub inner: Session,
+    /// Where the replies are gathered that it is owed.
+    pub key: Option<Key>,
+    /// How many it is owed, as far as it has looked.
+    pub owed: usize,
+    /// What has to be before anything further is run.
+    wait: Option<Wait>,
+}
+
+/// What a client's next request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// That the client is owed so many replies at most.
+    Owed(usize),
+    /// That a link takes requests again.
+    Room(usize),
+}
+
+impl Front {
+    /// Nothing further is run before this.
+    pub fn wait_for(&mut self, wait: Wait) {
+        self.wait = Some(wait);
+    }
+
+    /// It was woken, and may be owed less than before.
+    pub fn look_whether_it_waits(&mut self) {
+        self.wait = self.wait.filter(|wait| matches!(wait, Wait::Owed(most) if self.owed > *most));
+    }
+}
+
+impl Service for Proxy {
+    type Session = Front;
+    type Runner = Runner;
+
+    #[inline]
+    fn net(&self) -> &Shared {
+        self.host.net()
+    }
+
+    #[inline]
+    fn config(&self) -> &Config {
+        self.host.config()
+    }
+
+    #[inline]
+    fn counts(&self) -> &ServerCounts {
+        self.host.counts()
+    }
+
+    #[inline]
+    fn ticks(&self) -> &TickClock {
+        self.host.ticks()
+    }
+
+    fn requires_password(&self) -> bool {
+        self.host.requires_password()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.host.is_ending()
+    }
+
+    async fn ended(&self) {
+        self.host.ended().await;
+    }
+
+    fn begin_thread(&self) {
+        self.host.begin_thread();
+    }
+
+    fn rest(&self, worker: usize) {
+        links::rest();
+        self.host.rest(worker);
+    }
+
+    async fn work(self: Arc<Proxy>, worker: usize) {
+        self.host.clone().work(worker).await;
+    }
+
+    fn runner(self: &Arc<Proxy>, worker: usize) -> Runner {
+        Runner::new(self.clone(), worker)
+    }
+
+    fn begin(&self, client: &Arc<Client>) -> Front {
+        Front { inner: self.host.begin(client), key: None, owed: 0, wait: None }
+    }
+
+    fn end(&self, front: &mut Front) {
+        if let Some(key) = front.key.take() {
+            run::forget(key);
+        }
+        Service::end(&*self.host, &mut front.inner);
+    }
+
+    fn meet(&self, front: &mut Front, secure: &tls::Session) {
+        self.host.meet(&mut front.inner, secure);
+    }
+
+    fn look_again(&self, front: &mut Front) {
+        self.host.look_again(&mut front.inner);
+    }
+
+    #[inline]
+    fn is_unauthenticated(&self, front: &Front) -> bool {
+        self.host.is_unauthenticated(&front.inner)
+    }
+
+    #[inline]
+    fn run(
+        runner: &mut Runner,
+        front: &mut Front,
+        requests: &wire::Batch,
+        input: &[u8],
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> (Stop, Shown) {
+        runner.run(front, requests, input, from, out)
+    }
+
+    fn feed(runner: &mut Runner, front: &mut Front, out: &mut Vec<u8>) {
+        runner.feed(front, out);
+    }
+
+    fn note_blank(&self, front: &Front) {
+        self.host.note_blank(&front.inner);
+    }
+
+    fn unreplicated(&self) -> Vec<u8> {
+        self.host.unreplicated()
+    }
+
+    fn latest(&self) -> Stamp {
+        Service::latest(&*self.host)
+    }
+
+    fn time_is_up(&self, worker: usize, front: &Front) {
+        self.host.time_is_up(worker, &front.inner);
+    }
+
+    fn give_up_wait(&self, front: &mut Front) -> bool {
+        self.host.give_up_wait(&mut front.inner)
+    }
+}
+
+impl service::Session for Front {
+    #[inline]
+    fn client(&self) -> &Arc<Client> {
+        &self.inner.client
+    }
+
+    #[inline]
+    fn closing(&self) -> Closing {
+        self.inner.closing
+    }
+
+    fn close(&mut self, closing: Closing) {
+        self.inner.closing = closing;
+    }
+
+    #[inline]
+    fn waits(&self) -> Option<Until> {
+        self.inner.waits
+    }
+
+    fn wait_is_over(&mut self) {
+        self.inner.waits = None;
+    }
+
+    #[inline]
+    fn is_fetching(&self) -> bool {
+        self.wait.is_some() || service::Session::is_fetching(&self.inner)
+    }
+
+    fn forget_fetch(&mut self) {
+        service::Session::forget_fetch(&mut self.inner);
+    }
+
+    #[inline]
+    fn is_fed(&self) -> bool {
+        self.key.is_some() || self.wait.is_some()
+    }
+
+    #[inline]
+    fn owes(&self) -> bool {
+        self.owed > 0
+    }
+
+    fn wait_for_owed(&mut self) {
+        self.wait_for(Wait::Owed(0));
+    }
+}

@@ -1,0 +1,88 @@
+//! The story of one run of `tarn proxy`.
+
+use crate::serve::Proxy;
+use crate::upstream::Layout;
+use config::{Config, Startup};
+use net::{descriptors, listen::Listeners};
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use telemetry::{log, logger};
+
+/// What every proxy's host is: it has no data.
+const HOST: &[u8] =
+    b"edition memory\nsave \"\"\nappendonly no\ncluster-enabled no\nshard-name \"\"\nreplicaof no one\n";
+
+const HELP: &str = "\
+Usage: tarn proxy [FILE] --proxy-shards HOST:PORT,... [--DIRECTIVE VALUE ...]
+
+Puts servers of which each has a part of the slots behind one address. FILE has the syntax of redis.conf, and every directive of it that is
+about clients, users, TLS and the log counts here, too; docs/proxy.md says what is passed on and what is refused.
+
+  --proxy-shards LIST              the servers, as HOST:PORT with commas between them: each has as many slots as the others,
+                                   or those that stand in front of it, as in 0-8191=a:6379,8192-16383=b:6379
+  --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
+  --masteruser NAME                as whom the proxy speaks to them
+  --masterauth PASSWORD            with which password
+  --databases 16                   as many as each of them has at least
+  --port 6379                      port to listen on; 0 picks a free one and prints it
+  --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
+  --requirepass PASSWORD           that clients must give
+  --threads 0                      worker threads; 0 is one for each core
+
+  -h, --help                       this text
+  -v, --version                    the version
+
+Example: tarn proxy --port 6400 --proxy-shards 10.0.0.1:6379,10.0.0.2:6379";
+
+/// Runs `tarn proxy` with the arguments that follow it.
+pub fn run(args: &[String]) -> ExitCode {
+    sys::memory::release_only_when_told();
+    server::commands::install();
+    match Config::from_args_and(args, HOST) {
+        Ok(Startup::Help) => println!("{HELP}"),
+        Ok(Startup::Version) => println!("tarn {}", env!("CARGO_PKG_VERSION")),
+        Ok(Startup::Serve { config, warnings }) => match serve(*config, &warnings) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
+    let text = String::from_utf8_lossy(&config.proxy_shards()).into_owned();
+    if text.is_empty() {
+        return Err(io::Error::other(
+            "a proxy wants `proxy-shards`: `host:port` of each server behind it, with commas between them",
+        ));
+    }
+    let layout =
+        Layout::parse(&text).map_err(|error| io::Error::other(format!("`proxy-shards`: {error}")))?;
+    let _running_log = logger::start(&config)?;
+    let workers = match config.threads() {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    descriptors::make_room_for_clients(&config)?;
+    let listeners = Listeners::bind(&config)?;
+    let host = server::assembly::new(config, workers + 1);
+    log!(
+        Notice,
+        "Tarn {}, a proxy of {} servers, pid {}",
+        env!("CARGO_PKG_VERSION"),
+        layout.nodes.len(),
+        std::process::id()
+    );
+    listeners.addresses().iter().for_each(|(_, address)| log!(Notice, "Listening on {address}"));
+    warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
+    let proxy = Arc::new(Proxy { host: host.clone(), layout, ways: crate::ways::table() });
+    server::start::run_workers(&host, &proxy, listeners, workers + 1)
+}

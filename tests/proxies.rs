@@ -1,0 +1,203 @@
+//! A proxy in front of servers that each have a part of the slots: what it passes on comes back as from one server, what it cannot is refused, and what a
+//! shard that is not there means for those who ask it, and for all others.
+
+use crate::tarn_path;
+use std::io::{Read, Write};
+use std::process::Command;
+use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
+use testkit::{Client, Program, Server};
+use wire::{Value, key_slot};
+
+/// A proxy, and what is behind it.
+struct Proxied {
+    shards: Vec<Server>,
+    proxy: Server,
+}
+
+impl Proxied {
+    fn begin(count: usize, directives: &[&str]) -> Proxied {
+        let shards: Vec<Server> = (0..count).map(|_| Server::start(Program::Redis, &[]).unwrap()).collect();
+        let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
+        let own = ["--proxy-shards", &places.join(",")];
+        let proxy = Server::start(Program::Proxy(tarn_path()), &[&own[..], directives].concat()).unwrap();
+        Proxied { shards, proxy }
+    }
+
+    /// A key of a shard.
+    fn key(&self, shard: usize) -> String {
+        let is_its = |slot: u16| usize::from(slot) * self.shards.len() / 16_384 == shard;
+        let mut keys = (0..).map(|number| format!("key:{number}"));
+        keys.find(|key| is_its(key_slot(key.as_bytes()))).unwrap()
+    }
+}
+
+fn keys_of(server: &Server) -> Value {
+    call(&mut server.connect().unwrap(), &["DBSIZE"])
+}
+
+#[test]
+fn requests_go_where_their_slots_are_and_replies_come_in_order() {
+    let proxied = Proxied::begin(3, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    for number in 0..3_000 {
+        client.send_request(&["SET", &format!("k{number}"), &format!("value {number}")]).unwrap();
+        client.send_request(&["GET", &format!("k{number}")]).unwrap();
+        if number % 100 == 0 {
+            client.send_request(&["ECHO", &number.to_string()]).unwrap();
+        }
+    }
+    for number in 0..3_000 {
+        assert_eq!(client.read_value().unwrap(), ok());
+        assert_eq!(client.read_value().unwrap(), text(&format!("value {number}")));
+        if number % 100 == 0 {
+            assert_eq!(client.read_value().unwrap(), text(&number.to_string()));
+        }
+    }
+    let sizes: Vec<Value> = proxied.shards.iter().map(keys_of).collect();
+    assert!(sizes.iter().all(|size| matches!(size, Value::Int(500..))), "{sizes:?}");
+}
+
+#[test]
+fn both_protocols_and_all_databases_are_passed_on() {
+    let proxied = Proxied::begin(2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let key = proxied.key(1);
+    assert_eq!(call(&mut client, &["HSET", &key, "f", "v"]), Value::Int(1));
+    assert_eq!(call(&mut client, &["SELECT", "15"]), ok());
+    assert_eq!(call(&mut client, &["EXISTS", &key]), Value::Int(0));
+    assert_eq!(call(&mut client, &["SET", &key, "of 15"]), ok());
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut other, &["TYPE", &key]), Value::Simple(b"hash".to_vec()));
+    assert_eq!(call(&mut client, &["GET", &key]), text("of 15"));
+    ask(&mut other, &["HELLO", "3"]);
+    let fields = call(&mut other, &["HGETALL", &key]);
+    assert_eq!(fields, Value::Map(vec![(text("f"), text("v"))]));
+    assert!(is_error(&call(&mut client, &["SELECT", "16"]), "ERR"));
+}
+
+#[test]
+fn what_only_one_of_several_servers_would_answer_is_refused() {
+    let proxied = Proxied::begin(2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let (one, two) = (proxied.key(0), proxied.key(1));
+    assert!(is_error(&call(&mut client, &["MGET", &one, &two]), "CROSSSLOT"));
+    for line in
+        ["DBSIZE", "KEYS *", "FLUSHALL", "MULTI", "BLPOP k 1", "SUBSCRIBE c", "EVAL return 0", "WAIT 0 0"]
+    {
+        let reply = call_line(&mut client, line);
+        assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
+    }
+    assert!(shown(&call_line(&mut client, "SORT k BY w_*")).contains("'sort' is not served by a proxy"));
+    assert!(shown(&call_line(&mut client, "GET")).contains("wrong number of arguments for 'get' command"));
+    assert!(shown(&call_line(&mut client, "NOSUCH a")).contains("unknown command 'NOSUCH'"));
+    assert_eq!(call(&mut client, &["MSET", "{a}1", "1", "{a}2", "2"]), ok());
+    assert_eq!(call(&mut client, &["DEL", "{a}1", "{a}2"]), Value::Int(2));
+}
+
+#[test]
+fn a_user_may_do_here_what_the_proxy_says() {
+    let proxied = Proxied::begin(2, &["--requirepass", "secret"]);
+    let mut client = proxied.proxy.connect().unwrap();
+    assert!(is_error(&call(&mut client, &["GET", "k"]), "NOAUTH"));
+    assert_eq!(call(&mut client, &["AUTH", "secret"]), ok());
+    assert_eq!(call_line(&mut client, "ACL SETUSER reader on nopass ~r:* +@read +auth"), ok());
+    assert_eq!(call(&mut client, &["AUTH", "reader", ""]), ok());
+    assert_eq!(call(&mut client, &["GET", "r:1"]), Value::Null);
+    assert!(is_error(&call(&mut client, &["GET", "k"]), "NOPERM"));
+    assert!(is_error(&call(&mut client, &["SET", "r:1", "v"]), "NOPERM"));
+}
+
+/// Reads to the end of what a socket gives.
+fn rest_of(client: &Client) -> String {
+    let mut told = String::new();
+    client.stream().read_to_string(&mut told).unwrap();
+    told
+}
+
+#[test]
+fn who_sends_no_more_is_answered_before_the_connection_ends() {
+    let proxied = Proxied::begin(2, &[]);
+    for ending in ["", "QUIT\r\n", "*1\r\n$x\r\n"] {
+        let client = proxied.proxy.connect().unwrap();
+        let requests = format!("SET {} 1\r\nINCR {}\r\nPING\r\n{ending}", proxied.key(0), proxied.key(0));
+        client.stream().write_all(requests.as_bytes()).unwrap();
+        if ending.is_empty() {
+            client.stream().shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let told = rest_of(&client);
+        assert!(told.starts_with("+OK\r\n:2\r\n+PONG\r\n"), "{ending}: {told}");
+    }
+}
+
+#[test]
+fn a_shard_that_is_gone_is_told_of_and_holds_up_nobody_else() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let (gone, there) = (proxied.key(0), proxied.key(1));
+    let (mut first, mut second) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call(&mut first, &["SET", &gone, "1"]), ok());
+    let port = proxied.shards[0].address().port().to_string();
+    proxied.shards[0].kill();
+    let mut told = String::new();
+    wait_until("the loss is told of", || {
+        told = shown(&call(&mut first, &["GET", &gone]));
+        told.contains("no connection to the shard")
+    });
+    assert!(told.contains(&port), "{told}");
+    assert_eq!(call(&mut second, &["SET", &there, "1"]), ok());
+    let again = Server::start(Program::Redis, &["--port", &port]).unwrap();
+    wait_until("it is there again", || call(&mut first, &["SET", &gone, "2"]) == ok());
+    drop(again);
+}
+
+#[test]
+fn a_shard_that_stands_still_delays_only_those_who_ask_it() {
+    let proxied = Proxied::begin(2, &["--proxy-shard-timeout", "1"]);
+    let (still, well) = (proxied.key(0), proxied.key(1));
+    let (mut first, mut second) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call(&mut first, &["SET", &still, "1"]), ok());
+    crate::departures::signal(&proxied.shards[0], "-STOP");
+    first.send_request(&["INCR", &still]).unwrap();
+    assert_eq!(call(&mut second, &["SET", &well, "1"]), ok());
+    let reply = first.read_value().unwrap();
+    assert!(is_error(&reply, "UNANSWERED"), "{}", shown(&reply));
+    assert_eq!(call(&mut second, &["GET", &well]), text("1"));
+    crate::departures::signal(&proxied.shards[0], "-CONT");
+    wait_until("it answers again", || call(&mut first, &["SET", &still, "1"]) == ok());
+}
+
+#[test]
+fn the_end_waits_for_replies() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let key = proxied.key(0);
+    let mut client = proxied.proxy.connect().unwrap();
+    for _ in 0..500 {
+        client.send_request(&["INCR", &key]).unwrap();
+    }
+    assert_eq!(client.read_value().unwrap(), Value::Int(1));
+    crate::departures::signal(&proxied.proxy, "-TERM");
+    let mut replies = 1;
+    while let Ok(reply) = client.read_value() {
+        replies += 1;
+        assert_eq!(reply, Value::Int(replies));
+    }
+    let counted = call(&mut proxied.shards[0].connect().unwrap(), &["GET", &key]);
+    assert_eq!(counted, text(&replies.to_string()), "whatever was executed is answered");
+    wait_until("it ends", || proxied.proxy.ended().unwrap().is_some());
+}
+
+#[test]
+fn a_proxy_that_cannot_begin_says_why() {
+    for (options, reason) in [
+        (&["proxy"][..], "`proxy-shards`"),
+        (&["proxy", "--proxy-shards", "here"], "`here` is no `host:port`"),
+        (&["proxy", "--proxy-shards", "0-1=a:1"], "slot 2 is given to no server"),
+        (&["proxy", "--proxy-shards", "0-9000=a:1,9000-16383=b:1"], "slot 9000 is given to two servers"),
+        (&["proxy", "--proxy-shards", "0-16384=a:1"], "`0-16384` is no range of slots"),
+        (&["proxy", "--nosuch", "1"], "Bad directive"),
+        (&["server", "--proxy-shards", "a:1"], "`tarn proxy`"),
+    ] {
+        let done = Command::new(tarn_path()).args(options).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && told.contains(reason), "{options:?}: {told}");
+    }
+}
