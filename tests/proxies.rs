@@ -73,6 +73,13 @@ fn both_protocols_and_all_databases_are_passed_on() {
     let fields = call(&mut other, &["HGETALL", &key]);
     assert_eq!(fields, Value::Map(vec![(text("f"), text("v"))]));
     assert!(is_error(&call(&mut client, &["SELECT", "16"]), "ERR"));
+    let mut shard = proxied.shards[1].connect().unwrap();
+    assert!(
+        is_error(&call(&mut shard, &["ACL", "SETUSER", "default", "-select"]), "ERR")
+            || call(&mut client, &["SELECT", "7"]) == ok()
+    );
+    let reply = call(&mut client, &["GET", &key]);
+    assert!(shown(&reply).contains("NOPERM"), "{}", shown(&reply));
 }
 
 #[test]
@@ -105,6 +112,67 @@ fn a_user_may_do_here_what_the_proxy_says() {
     assert_eq!(call(&mut client, &["GET", "r:1"]), Value::Null);
     assert!(is_error(&call(&mut client, &["GET", "k"]), "NOPERM"));
     assert!(is_error(&call(&mut client, &["SET", "r:1", "v"]), "NOPERM"));
+}
+
+#[test]
+fn replies_that_nobody_wants_are_waited_for() {
+    let proxied = Proxied::begin(2, &[]);
+    let key = proxied.key(0);
+    let mut client = proxied.proxy.connect().unwrap();
+    for round in 0..200 {
+        let value = round.to_string();
+        for line in [
+            "CLIENT REPLY OFF",
+            &format!("SET {key} {value}"),
+            "CLIENT REPLY ON",
+            "HELLO 3",
+            &format!("GET {key}"),
+        ] {
+            client.send_request(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        }
+        for line in ["CLIENT REPLY SKIP", &format!("APPEND {key} +"), "HELLO 2", &format!("GET {key}")] {
+            client.send_request(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        }
+        assert_eq!(client.read_value().unwrap(), ok());
+        client.read_value().unwrap();
+        assert_eq!(client.read_value().unwrap(), text(&value));
+        client.read_value().unwrap();
+        assert_eq!(client.read_value().unwrap(), text(&format!("{value}+")));
+    }
+}
+
+#[test]
+fn a_renamed_command_goes_by_its_own_name() {
+    let proxied = Proxied::begin(2, &["--rename-command", "SET put"]);
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["PUT", "k", "v"]), ok());
+    assert_eq!(call(&mut client, &["GET", "k"]), text("v"));
+}
+
+#[test]
+fn no_files_of_data_are_begun() {
+    let proxied = Proxied::begin(2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    for line in ["CONFIG SET appendonly yes", "CONFIG SET timeout 0 SAVE 1", "SHUTDOWN SAVE"] {
+        let reply = call_line(&mut client, line);
+        assert!(shown(&reply).contains("is not served by a proxy"), "{line}: {}", shown(&reply));
+    }
+    assert_eq!(call_line(&mut client, "CONFIG SET timeout 0"), ok());
+}
+
+#[test]
+fn what_a_shard_does_not_take_ends_no_more_than_its_connection() {
+    let proxied = Proxied::begin(2, &[]);
+    let key = proxied.key(0);
+    let mut shard = proxied.shards[0].connect().unwrap();
+    assert_eq!(call_line(&mut shard, "CONFIG SET proto-max-bulk-len 1mb"), ok());
+    let (mut first, mut second) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    for _ in 0..5 {
+        let reply = call(&mut first, &["SET", &key, &"v".repeat(8 << 20)]);
+        assert!(is_error(&reply, "UNANSWERED"), "{}", shown(&reply));
+        assert_eq!(call(&mut second, &["SET", &key, "small"]), ok());
+        assert_eq!(call(&mut first, &["GET", &key]), text("small"));
+    }
 }
 
 /// Reads to the end of what a socket gives.

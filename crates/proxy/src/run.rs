@@ -1,10 +1,11 @@
 //! One batch of requests: which way each goes.
 
-use crate::links::{self, SharedLinks, conversation::Key};
+use crate::links::{self, LinkTo, SharedLinks, conversation::Key};
 use crate::serve::{Front, Proxy, Wait};
 use crate::ways::{self, Way};
 use command::Error;
 use command::table::{Command, CommandId};
+use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use server::dispatch::checks;
 use server::dispatch::ownership;
@@ -12,10 +13,12 @@ use server::session::ReplyMode;
 use std::sync::Arc;
 use sys::{Shown, Ticks, UnixMs};
 use telemetry::stats::Ending;
-use wire::{Batch, Reply, Request};
+use wire::{Batch, Reply, Request, RequestBuf};
 
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
+/// What is kept of the memory in which requests are put into their usual form.
+const REQUEST_BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// Runs the requests of one worker's sessions.
 pub struct Runner {
@@ -29,7 +32,7 @@ pub struct Runner {
 /// What becomes of a request.
 enum Verdict {
     /// It goes over this link.
-    Forward(usize),
+    Forward(LinkTo),
     /// The host answers.
     Here,
     /// It is refused.
@@ -60,21 +63,19 @@ impl Runner {
             let request = requests.request(at, input);
             let command = self.proxy.host.names.find_for(&request);
             match (self.judge(front, command, &request, now), command) {
-                (Verdict::Forward(link), Some(command)) => {
-                    if front.owed >= OWED_MAX {
-                        front.wait_for(Wait::Owed(OWED_MAX / 2));
-                    } else if self.links.borrow_mut().is_full(link, &front.inner.client) {
-                        front.wait_for(Wait::Room(link));
-                    } else {
-                        self.forward(front, link, &request);
-                        forwarded.note(command.id);
-                        self.note(command, Ending::Done);
-                        continue;
+                (Verdict::Forward(way), Some(command)) => {
+                    if !self.forward(front, way, command, &request) {
+                        stop = Stop::Fetching { next: at };
+                        break;
                     }
-                    stop = Stop::Fetching { next: at };
-                    break;
+                    forwarded.note(command.id);
+                    self.note(command, Ending::Done);
                 }
-                _ if front.owed > 0 => {
+                (verdict, _) if front.owed > 0 => {
+                    if let Verdict::Refuse(error) = verdict {
+                        // It was judged, and noted, and is not judged again.
+                        front.refused = Some(error);
+                    }
                     front.wait_for(Wait::Owed(0));
                     stop = Stop::Fetching { next: at };
                     break;
@@ -103,12 +104,15 @@ impl Runner {
         request: &Request<'_>,
         now: UnixMs,
     ) -> Verdict {
+        if let Some(error) = front.refused.take() {
+            return Verdict::Refuse(error);
+        }
         // The host says that there is no such command, or no such subcommand.
         let Some(command) = command.filter(|command| !checks::lacks_subcommand(command, request)) else {
             return Verdict::Here;
         };
         let way = self.proxy.ways[command.id.0];
-        if way == Way::Here {
+        if way == Way::Here && !ways::is_of_files(command, request) {
             return Verdict::Here;
         }
         match checks::check_request(&self.proxy.host, &mut front.inner, command, request, now) {
@@ -120,11 +124,12 @@ impl Runner {
         if ownership::gather(command, request, &mut slot).is_err() {
             return Verdict::Refuse(Error::text("CROSSSLOT Keys in request don't hash to the same slot"));
         }
-        match slot {
-            Some(_) if ways::reaches_out(command, request) => Verdict::Refuse(ways::refusal(command)),
-            Some(slot) => Verdict::Forward(links::place(self.proxy.layout.of(slot), front.inner.protocol)),
-            None => Verdict::Refuse(ways::refusal(command)),
+        if ways::reaches_out(command, request) {
+            return Verdict::Refuse(ways::refusal(command));
         }
+        // A request of such a command without a key is wrong, which any server says in its words.
+        let node = self.proxy.layout.of(slot.unwrap_or(0));
+        Verdict::Forward(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize })
     }
 
     #[cold]
@@ -157,32 +162,51 @@ impl Runner {
         }
     }
 
+    /// Sends a request over a link. False: the client has to wait first.
     #[inline]
-    fn forward(&mut self, front: &mut Front, at: usize, request: &Request<'_>) {
-        let links = &mut *self.links.borrow_mut();
-        if links.begins(at) {
-            let (node, protocol) = links::node_of(at);
-            links::start(&self.links, node, protocol, &self.proxy);
+    fn forward(
+        &mut self,
+        front: &mut Front,
+        way: LinkTo,
+        command: &'static Command,
+        request: &Request<'_>,
+    ) -> bool {
+        if front.owed >= OWED_MAX {
+            front.wait_for(Wait::Owed(OWED_MAX / 2));
+            return false;
         }
-        let whose = match front.inner.reply_mode {
-            ReplyMode::On => Some(*front.key.get_or_insert_with(|| links.converse(&front.inner.client))),
-            ReplyMode::Skip => {
-                front.inner.reply_mode = front.inner.usual_mode();
-                None
-            }
-            _ => None,
-        };
-        front.owed += usize::from(whose.is_some());
-        let db = front.inner.db.0;
+        let links = &mut *self.links.borrow_mut();
+        let at = links.place(&way);
+        if links.is_full(at, &front.inner.client) {
+            front.wait_for(Wait::Room);
+            return false;
+        }
+        if links.begins(at) {
+            links::start(&self.links, at, way, &self.proxy);
+        }
+        let is_wanted = !front.inner.is_silent();
+        if front.inner.reply_mode == ReplyMode::Skip {
+            front.inner.reply_mode = front.inner.usual_mode();
+        }
+        let client = &front.inner.client;
+        let whose = *front.key.get_or_insert_with(|| {
+            client.set_trait(Traits::OWED, true);
+            links.conversations.begin(client)
+        });
+        front.owed += 1;
+        let own = self.proxy.host.names.own(Some(command), request);
         match request.as_sent() {
-            Some(sent) => links.push(at, db, sent, whose),
-            None => {
+            Some(sent) if own.is_none() => links.push(at, sent, whose, is_wanted),
+            _ => {
+                let request = own.as_ref().map_or(*request, RequestBuf::as_request);
                 self.request.clear();
                 wire::encode_request_header(&mut self.request, request.len());
                 request.iter().for_each(|arg| wire::encode_arg(&mut self.request, arg));
-                links.push(at, db, &self.request, whose);
+                links.push(at, &self.request, whose, is_wanted);
+                self.request.shrink_to(REQUEST_BYTES_KEPT_MAX);
             }
         }
+        true
     }
 
     /// Appends the replies that have come.
@@ -193,6 +217,7 @@ impl Runner {
             if front.owed == 0 {
                 links.conversations.end(key);
                 front.key = None;
+                front.inner.client.set_trait(Traits::OWED, false);
             }
         }
         // Whoever waits for room is told of it, and queues up anew if others were faster.

@@ -4,6 +4,7 @@ use crate::links::{self, conversation::Key};
 use crate::run::{self, Runner};
 use crate::upstream::Layout;
 use crate::ways::Way;
+use command::Error;
 use config::Config;
 use net::client::Client;
 use net::service::{self, Closing, Service, Stop, Until};
@@ -32,6 +33,8 @@ pub struct Front {
     pub key: Option<Key>,
     /// How many it is owed, as far as it has looked.
     pub owed: usize,
+    /// Why its next request is refused, where that has been found out and others are to be answered first.
+    pub refused: Option<Error>,
     /// What has to be before anything further is run.
     wait: Option<Wait>,
 }
@@ -42,7 +45,7 @@ pub enum Wait {
     /// That the client is owed so many replies at most.
     Owed(usize),
     /// That a link takes requests again.
-    Room(usize),
+    Room,
 }
 
 impl Front {
@@ -111,7 +114,7 @@ impl Service for Proxy {
     }
 
     fn begin(&self, client: &Arc<Client>) -> Front {
-        Front { inner: self.host.begin(client), key: None, owed: 0, wait: None }
+        Front { inner: self.host.begin(client), key: None, owed: 0, refused: None, wait: None }
     }
 
     fn end(&self, front: &mut Front) {

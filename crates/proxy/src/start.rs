@@ -13,6 +13,9 @@ use telemetry::{log, logger};
 const HOST: &[u8] =
     b"edition memory\nsave \"\"\nappendonly no\ncluster-enabled no\nshard-name \"\"\nreplicaof no one\n";
 
+/// A worker has a place for a link for each of a server's databases.
+const DATABASES_MAX: usize = 1024;
+
 const HELP: &str = "\
 Usage: tarn proxy [FILE] --proxy-shards HOST:PORT,... [--DIRECTIVE VALUE ...]
 
@@ -66,6 +69,9 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     }
     let layout =
         Layout::parse(&text).map_err(|error| io::Error::other(format!("`proxy-shards`: {error}")))?;
+    if config.databases() > DATABASES_MAX {
+        return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
+    }
     let _running_log = logger::start(&config)?;
     let workers = match config.threads() {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

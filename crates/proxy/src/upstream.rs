@@ -44,8 +44,12 @@ impl Layout {
                 Some((range, address)) => (slot_range(range)?, address),
                 None => (SLOTS * number / words.len()..SLOTS * (number + 1) / words.len(), *word),
             };
+            let node = address_of(address)?;
+            let number = nodes.iter().position(|known| *known == node).unwrap_or(nodes.len());
+            if number == nodes.len() {
+                nodes.push(node);
+            }
             let number = NodeNo::try_from(number).map_err(|_| "there are too many servers".to_owned())?;
-            nodes.push(address_of(address)?);
             for slot in range {
                 if slots[slot].replace(number).is_some() {
                     return Err(format!("slot {slot} is given to two servers"));

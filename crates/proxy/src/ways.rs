@@ -68,17 +68,36 @@ pub fn refusal(command: &Command) -> Error {
     Error::line(format!("ERR proxy: '{}' is not served by a proxy", command.row.name))
 }
 
+/// Whether a request would have the proxy keep files of data, of which it has none.
+pub fn is_of_files(command: &Command, request: &Request<'_>) -> bool {
+    let is = |word: &[u8], one: &str| word.eq_ignore_ascii_case(one.as_bytes());
+    match command.row.name {
+        "config|set" => {
+            request.iter().skip(2).step_by(2).any(|name| is(name, "appendonly") || is(name, "save"))
+        }
+        "shutdown" => request.iter().skip(1).any(|word| is(word, "save")),
+        _ => false,
+    }
+}
+
 /// Whether a request reads keys that it does not name: of SORT, those of BY and GET.
 pub fn reaches_out(command: &Command, request: &Request<'_>) -> bool {
     if !matches!(command.row.name, "sort" | "sort_ro") {
         return false;
     }
-    let mut words = request.iter().skip(2);
-    while let Some(word) = words.next() {
-        let is_pattern = word.eq_ignore_ascii_case(b"BY") || word.eq_ignore_ascii_case(b"GET");
-        if is_pattern && words.next().is_some_and(|pattern| pattern.contains(&b'*')) {
+    let is =
+        |at: usize, one: &str| request.get(at).is_some_and(|word| word.eq_ignore_ascii_case(one.as_bytes()));
+    let mut at = 2;
+    while at + 1 < request.len() {
+        let is_pattern = is(at, "by") || is(at, "get");
+        if is_pattern && request.arg(at + 1).contains(&b'*') {
             return true;
         }
+        at += match () {
+            () if is_pattern || is(at, "store") => 2,
+            () if is(at, "limit") => 3,
+            () => 1,
+        };
     }
     false
 }
@@ -146,10 +165,18 @@ mod tests {
             let request = wire::RequestBuf::from_args(line.split(' '));
             reaches_out(sort, &request.as_request())
         };
-        for line in ["SORT k", "SORT k BY nosort", "SORT k GET # LIMIT 0 1", "SORT k DESC ALPHA STORE d"] {
+        for line in [
+            "SORT k",
+            "SORT k BY nosort",
+            "SORT k GET # LIMIT 0 1",
+            "SORT k DESC ALPHA STORE d",
+            "SORT k STORE by x*",
+        ] {
             assert!(!reaches(line), "{line}");
         }
-        for line in ["SORT k by w_*", "SORT k GET # GET o_*->f", "SORT k LIMIT 0 1 BY *"] {
+        for line in
+            ["SORT k by w_*", "SORT k GET # GET o_*->f", "SORT k LIMIT 0 1 BY *", "SORT k STORE GET BY w_*"]
+        {
             assert!(reaches(line), "{line}");
         }
     }

@@ -344,6 +344,7 @@ fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Over
         .union(Traits::REPLICA)
         .union(Traits::PAUSED)
         .union(Traits::BLOCKED)
+        .union(Traits::OWED)
         .union(Traits::BRINGS);
     let connected_ms = now.0.saturating_sub(client.connected_at.0);
     if client.traits().contains(Traits::HANDSHAKE) && connected_ms > HANDSHAKE_TIME.as_millis() as u64 {

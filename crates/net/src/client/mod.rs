@@ -119,6 +119,8 @@ bitflags::bitflags! {
         const MASTER = 1 << 26;
         /// Brings slots of another shard, or of a backup.
         const BRINGS = 1 << 27;
+        /// Is owed replies that come from elsewhere.
+        const OWED = 1 << 28;
     }
 }
 

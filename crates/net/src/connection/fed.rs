@@ -32,7 +32,9 @@ impl<S: Service> Connection<S> {
         context: &mut Context<'_>,
     ) -> Result<(), End> {
         for _ in 0..FEEDS_IN_A_ROW {
-            if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 {
+            let is_behind = !self.pending.is_empty() || self.stream.unsent_bytes() > 0;
+            // What is owed is there however slowly it is read, and counts with what was sent.
+            if is_behind && !self.session.owes() {
                 return Ok(());
             }
             S::feed(&mut desk.runner.borrow_mut(), &mut self.session, &mut buffers.output);

@@ -10,7 +10,6 @@
 
 use net::client::Client;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// What a conversation keeps of its memory for the next one.
@@ -28,8 +27,10 @@ pub struct Key {
 enum Owed {
     /// It is to come.
     Waited,
-    /// It is there, and others before it are not: where it lies among those that are kept.
-    Kept(Range<usize>),
+    /// It is to come, and the client does not want it.
+    Unwanted,
+    /// It is there, and others before it are not.
+    Kept(Vec<u8>),
 }
 
 /// One client's.
@@ -42,8 +43,6 @@ struct Conversation {
     owed: VecDeque<Owed>,
     /// Replies that may go.
     ready: Vec<u8>,
-    /// Those that wait for others before them.
-    kept: Vec<u8>,
     /// The client was woken for what is ready.
     is_woken: bool,
 }
@@ -74,10 +73,8 @@ impl Conversations {
         conversation.client = None;
         conversation.owed.clear();
         conversation.owed.shrink_to(KEPT_BYTES_MAX / size_of::<Owed>());
-        for bytes in [&mut conversation.ready, &mut conversation.kept] {
-            bytes.clear();
-            bytes.shrink_to(KEPT_BYTES_MAX);
-        }
+        conversation.ready.clear();
+        conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
         self.free.push(key.place);
     }
@@ -88,10 +85,11 @@ impl Conversations {
             .filter(|one| one.generation == key.generation && one.client.is_some())
     }
 
-    /// A reply more is owed; gives its number.
-    pub fn owe(&mut self, key: Key) -> u32 {
+    /// A reply more is owed; gives its number. One that is not wanted is waited for all the same, so that what comes behind it cannot overtake its
+    /// request by another link.
+    pub fn owe(&mut self, key: Key, is_wanted: bool) -> u32 {
         let Some(conversation) = self.find(key) else { return 0 };
-        conversation.owed.push_back(Owed::Waited);
+        conversation.owed.push_back(if is_wanted { Owed::Waited } else { Owed::Unwanted });
         conversation.first.wrapping_add((conversation.owed.len() - 1) as u32)
     }
 
@@ -99,15 +97,14 @@ impl Conversations {
     pub fn answer(&mut self, key: Key, number: u32, reply: &[u8]) {
         let Some(conversation) = self.find(key) else { return };
         let at = number.wrapping_sub(conversation.first) as usize;
-        if at == 0 {
-            conversation.ready.extend_from_slice(reply);
-            conversation.step();
-        } else if let Some(owed) = conversation.owed.get_mut(at) {
-            let begin = conversation.kept.len();
-            conversation.kept.extend_from_slice(reply);
-            *owed = Owed::Kept(begin..conversation.kept.len());
+        let Some(owed) = conversation.owed.get_mut(at) else { return };
+        let reply = if matches!(owed, Owed::Unwanted) { &[] } else { reply };
+        if at > 0 {
+            *owed = Owed::Kept(reply.to_vec());
             return;
         }
+        conversation.ready.extend_from_slice(reply);
+        conversation.step();
         if !std::mem::replace(&mut conversation.is_woken, true)
             && let Some(client) = &conversation.client
         {
@@ -132,13 +129,10 @@ impl Conversation {
     fn step(&mut self) {
         self.owed.pop_front();
         self.first = self.first.wrapping_add(1);
-        while let Some(Owed::Kept(range)) = self.owed.front() {
-            self.ready.extend_from_slice(&self.kept[range.clone()]);
+        while let Some(Owed::Kept(reply)) = self.owed.front() {
+            self.ready.extend_from_slice(reply);
             self.owed.pop_front();
             self.first = self.first.wrapping_add(1);
-        }
-        if self.owed.is_empty() {
-            self.kept.clear();
         }
     }
 }

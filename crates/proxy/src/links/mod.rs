@@ -1,6 +1,6 @@
 //! The connections of one worker to the servers behind the proxy, and what its clients are owed by them.
 //!
-//! One multiplexed link for each server and protocol: it pipelines everyone's requests, and gives replies back in the order in which
+//! One multiplexed link for each server, protocol and database: it pipelines everyone's requests, and gives replies back in the order in which
 //! requests were sent. What is pushed in one round of the worker is written at once: the first push wakes the link's task, which runs
 //! when all connections that were ready have had their turns.
 //!
@@ -14,7 +14,7 @@ use crate::upstream::NodeNo;
 use conversation::{Conversations, Key};
 use net::client::Client;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -38,14 +38,10 @@ const PATIENCE: Duration = Duration::from_micros(50);
 /// Whose reply comes next.
 #[derive(Clone, Copy)]
 struct Ticket {
-    /// None: nobody's.
-    whose: Option<(Key, u32)>,
+    whose: Key,
+    number: u32,
     /// How long the request is.
-    bytes: u32,
-    /// The database that it is for.
-    db: u32,
-    /// It only selects that.
-    is_select: bool,
+    bytes: usize,
 }
 
 /// One link: requests on their way to a server, and whose they are.
@@ -62,23 +58,37 @@ struct Link {
     gathered: usize,
     /// When the first of these came.
     gathers_since: Ticks,
-    /// The database of the last request.
-    db: u32,
+    /// The socket has not taken all that it was given.
+    is_blocked: bool,
     /// The link's task, once it runs.
     waker: Option<Waker>,
     /// It was woken for what is to be written.
     is_woken: bool,
     /// It was not woken yet.
     is_held: bool,
+    /// It stands among those that are held, or were.
+    is_listed: bool,
     /// It has a task.
     is_begun: bool,
     /// Clients whose next request waits until there is room.
-    waiting: Vec<Arc<Client>>,
+    waiting: BTreeMap<u64, Arc<Client>>,
+}
+
+/// Which link.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkTo {
+    /// The server.
+    pub node: NodeNo,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// The database.
+    pub db: usize,
 }
 
 /// All links of a worker.
 pub struct Links {
     links: Vec<Link>,
+    nodes: usize,
     /// What clients are owed.
     pub conversations: Conversations,
     buffer: Vec<u8>,
@@ -101,7 +111,8 @@ thread_local! {
 pub fn begin(nodes: usize) -> SharedLinks {
     let ticks = TickClock::default();
     let links = Links {
-        links: (0..2 * nodes).map(|_| Link::default()).collect(),
+        links: Vec::new(),
+        nodes,
         conversations: Conversations::default(),
         buffer: vec![0; READ_BYTES],
         held: Vec::new(),
@@ -123,12 +134,26 @@ pub fn forget(key: Key) {
 }
 
 impl Links {
-    /// Sends a request; gives nothing, for its reply comes later. `whose` is None where nobody wants it.
+    /// Where the link to a server is on which this protocol is spoken, for a database: none has requests for several, so that
+    /// nothing can be done in the wrong one.
     #[inline]
-    pub fn push(&mut self, at: usize, db: u32, request: &[u8], whose: Option<Key>) {
-        let whose = whose.map(|key| (key, self.conversations.owe(key)));
+    pub fn place(&mut self, way: &LinkTo) -> usize {
+        let is_resp3 = usize::from(way.protocol == Protocol::Resp3);
+        let at = 2 * (way.db * self.nodes + usize::from(way.node)) + is_resp3;
+        if at >= self.links.len() {
+            self.links.resize_with(at + 1, Link::default);
+        }
+        at
+    }
+
+    /// Sends a request, whose reply comes later. With `is_wanted` false nobody gets it.
+    #[inline]
+    pub fn push(&mut self, at: usize, request: &[u8], whose: Key, is_wanted: bool) {
+        let number = self.conversations.owe(whose, is_wanted);
         let link = &mut self.links[at];
-        link.append(db, request, whose);
+        link.requests.extend_from_slice(request);
+        link.tickets.push_back(Ticket { whose, number, bytes: request.len() });
+        link.gathered += 1;
         if !link.is_woken {
             self.wake_or_hold(at);
         }
@@ -142,7 +167,9 @@ impl Links {
             if !link.is_held {
                 link.is_held = true;
                 link.gathers_since = self.ticks.now();
-                self.held.push(at);
+                if !std::mem::replace(&mut link.is_listed, true) {
+                    self.held.push(at);
+                }
             }
         } else {
             link.wake();
@@ -161,7 +188,8 @@ impl Links {
             if link.is_held && now.0.saturating_sub(link.gathers_since.0) >= patience {
                 link.wake();
             }
-            link.is_held
+            link.is_listed = link.is_held;
+            link.is_listed
         });
     }
 
@@ -171,7 +199,7 @@ impl Links {
         let link = &mut self.links[at];
         let is_full = link.is_full();
         if is_full {
-            link.waiting.push(client.clone());
+            link.waiting.entry(client.id).or_insert_with(|| client.clone());
         }
         is_full
     }
@@ -179,11 +207,6 @@ impl Links {
     /// Whether a link's task has yet to begin; it counts as begun from now on.
     pub fn begins(&mut self, at: usize) -> bool {
         !std::mem::replace(&mut self.links[at].is_begun, true)
-    }
-
-    /// Begins what a client is owed.
-    pub fn converse(&mut self, client: &Arc<Client>) -> Key {
-        self.conversations.begin(client)
     }
 }
 
@@ -201,7 +224,9 @@ impl Link {
     #[inline]
     fn may_wait(&self) -> bool {
         let under_way = self.tickets.len() - self.gathered;
-        under_way > self.gathered * UNDER_WAY_MIN && self.requests.len() - self.written < GATHERED_BYTES_MAX
+        !self.is_blocked
+            && under_way > self.gathered * UNDER_WAY_MIN
+            && self.requests.len() - self.written < GATHERED_BYTES_MAX
     }
 
     #[inline]
@@ -213,16 +238,6 @@ impl Link {
         }
     }
 
-    #[inline]
-    fn append(&mut self, db: u32, request: &[u8], whose: Option<(Key, u32)>) {
-        if self.db != db {
-            self.select(db);
-        }
-        self.requests.extend_from_slice(request);
-        self.tickets.push_back(Ticket { whose, bytes: request.len() as u32, db, is_select: false });
-        self.gathered += 1;
-    }
-
     /// Whether so much waits that no more is taken.
     #[inline]
     fn is_full(&self) -> bool {
@@ -232,34 +247,12 @@ impl Link {
     /// Wakes those who wait for room, if there is some.
     fn wake_waiting(&mut self) {
         if !self.waiting.is_empty() && !self.is_full() {
-            self.waiting.drain(..).for_each(|client| client.wake());
+            std::mem::take(&mut self.waiting).into_values().for_each(|client| client.wake());
         }
     }
-
-    #[cold]
-    fn select(&mut self, db: u32) {
-        let before = self.requests.len();
-        wire::encode_request(&mut self.requests, &[b"SELECT", db.to_string().as_bytes()]);
-        let bytes = (self.requests.len() - before) as u32;
-        self.tickets.push_back(Ticket { whose: None, bytes, db, is_select: true });
-        self.gathered += 1;
-        self.db = db;
-    }
-}
-
-/// The place of a link.
-#[inline]
-pub fn place(node: NodeNo, protocol: Protocol) -> usize {
-    2 * usize::from(node) + usize::from(protocol == Protocol::Resp3)
-}
-
-/// Whose link it is, and which protocol is spoken on it.
-pub fn node_of(place: usize) -> (NodeNo, Protocol) {
-    let protocol = if place % 2 == 1 { Protocol::Resp3 } else { Protocol::Resp2 };
-    ((place / 2) as NodeNo, protocol)
 }
 
 /// Starts the task of a link.
-pub fn start(links: &SharedLinks, node: NodeNo, protocol: Protocol, proxy: &Arc<Proxy>) {
-    tokio::task::spawn_local(task::run(links.clone(), usize::from(node), protocol, proxy.clone()));
+pub fn start(links: &SharedLinks, at: usize, way: LinkTo, proxy: &Arc<Proxy>) {
+    tokio::task::spawn_local(task::run(links.clone(), at, way, proxy.clone()));
 }

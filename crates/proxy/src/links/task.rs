@@ -3,9 +3,10 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
-use super::{Link, Links, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -27,23 +28,25 @@ const CONNECTING_MAX: Duration = Duration::from_secs(3);
 const UNANSWERED: &[u8] =
     b"-UNANSWERED The connection to the shard was lost before it answered: it is not known whether this was done\r\n";
 
-/// Runs for the life of the worker.
-pub async fn run(links: SharedLinks, node: usize, protocol: Protocol, proxy: Arc<Proxy>) {
-    let at = super::place(node as u16, protocol);
-    let server = &proxy.layout.nodes[node];
+/// Runs for the life of the worker. A connection is made when there is something to send.
+pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) {
+    let server = &proxy.layout.nodes[usize::from(way.node)];
+    let silence_max = Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
     let mut is_told = false;
     loop {
-        let connected = timeout(CONNECTING_MAX, connect(&proxy, server, protocol)).await;
+        poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
+        let connected = timeout(CONNECTING_MAX, connect(&proxy, server, way)).await;
         match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(socket) => {
                 is_told = false;
-                links.borrow_mut().links[at].begin();
-                let silence_max =
-                    Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
+                links.borrow_mut().links[at].is_woken = true;
                 let mut talking = Talking::new(socket, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
                 log!(Warning, "The connection to {server} is lost: {}", sentence(&lost));
                 links.borrow_mut().lose_written(at);
+                if !talking.has_answered {
+                    sleep(AGAIN_AFTER).await;
+                }
             }
             Err(reason) => {
                 if !std::mem::replace(&mut is_told, true) {
@@ -66,15 +69,13 @@ fn sentence(error: &io::Error) -> String {
     }
 }
 
-/// Connects, and says who it is and which protocol it speaks. All databases that clients can select are there behind this.
-async fn connect(proxy: &Proxy, server: &Node, protocol: Protocol) -> Result<TcpStream, String> {
+/// Connects, says who it is and which protocol it speaks, and selects the database; all of that is answered well before anything is sent for a client.
+async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
     let failed = |error: io::Error| sentence(&error);
+    let no_reply = || "what comes is no reply".to_owned();
     let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
     socket.set_nodelay(true).map_err(failed)?;
-    let (said, mut owed) = first_words(proxy, protocol);
-    if owed == 0 {
-        return Ok(socket);
-    }
+    let (said, mut owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
     while owed > 0 {
@@ -84,20 +85,24 @@ async fn connect(proxy: &Proxy, server: &Node, protocol: Protocol) -> Result<Tcp
         }
         let mut rest = &buffer[..bytes];
         while !rest.is_empty() {
-            let (used, kind) = scanner.advance(rest).map_err(|_| "what comes is no reply".to_owned())?;
+            let (used, kind) = scanner.advance(rest).map_err(|_| no_reply())?;
             rest = &rest[used..];
             match kind {
                 Some(Kind::Error) => return Err(String::from_utf8_lossy(scanner.error()).into_owned()),
+                Some(_) if owed == 0 => return Err(no_reply()),
                 Some(_) => owed -= 1,
                 None => {}
             }
         }
     }
-    Ok(socket)
+    match scanner.is_inside_reply() {
+        true => Err(no_reply()),
+        false => Ok(socket),
+    }
 }
 
-/// What a link says first, and how many replies there are to it.
-fn first_words(proxy: &Proxy, protocol: Protocol) -> (Vec<u8>, usize) {
+/// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out.
+fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
     let config = &proxy.host.engine.config;
     let (user, password) = (config.masteruser(), config.masterauth());
     let (mut said, mut owed) = (Vec::new(), 0);
@@ -106,19 +111,14 @@ fn first_words(proxy: &Proxy, protocol: Protocol) -> (Vec<u8>, usize) {
         owed += 1;
     };
     match (user.is_empty(), password.is_empty()) {
-        (_, true) => {}
+        (true, true) => {}
         (true, false) => say(&[b"AUTH", &password]),
-        (false, false) => say(&[b"AUTH", &user, &password]),
+        (false, _) => say(&[b"AUTH", &user, &password]),
     }
-    if protocol == Protocol::Resp3 {
+    if way.protocol == Protocol::Resp3 {
         say(&[b"HELLO", b"3"]);
     }
-    // A database that clients can select and that is not there would be another one's keys.
-    let last = config.databases().saturating_sub(1);
-    if last > 0 {
-        say(&[b"SELECT", last.to_string().as_bytes()]);
-        say(&[b"SELECT", b"0"]);
-    }
+    say(&[b"SELECT", way.db.to_string().as_bytes()]);
     (said, owed)
 }
 
@@ -134,12 +134,14 @@ struct Talking {
     alarm: Option<Pin<Box<Sleep>>>,
     /// Something has come since the alarm was set.
     has_heard: bool,
+    /// Something has come at all.
+    has_answered: bool,
 }
 
 impl Talking {
     fn new(socket: TcpStream, silence_max: Duration) -> Talking {
         let (scanner, partial) = (Scanner::default(), Vec::new());
-        Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false }
+        Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false, has_answered: false }
     }
 
     /// Does all that can be done now; ready when the connection is lost.
@@ -158,8 +160,7 @@ impl Talking {
         if link.waker.is_none() {
             link.waker = Some(context.waker().clone());
         }
-        let is_behind = link.gathered == 0 && link.written < link.requests.len();
-        if std::mem::take(&mut link.is_woken) || is_behind || !link.may_wait() {
+        if std::mem::take(&mut link.is_woken) || !link.may_wait() {
             self.write(link, context)?;
         }
         loop {
@@ -172,7 +173,7 @@ impl Talking {
             if bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.has_heard = true;
+            (self.has_heard, self.has_answered) = (true, true);
             self.give_out(links, at, bytes)?;
         }
         let link = &mut links.links[at];
@@ -204,12 +205,14 @@ impl Talking {
     }
 
     fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
-        link.gathered = 0;
-        link.is_held = false;
+        (link.gathered, link.is_held, link.is_blocked) = (0, false, false);
         while link.written < link.requests.len() {
             match Pin::new(&mut self.socket).poll_write(context, &link.requests[link.written..]) {
-                Poll::Pending => break,
                 Poll::Ready(bytes) => link.written += bytes?,
+                Poll::Pending => {
+                    link.is_blocked = true;
+                    break;
+                }
             }
         }
         Ok(())
@@ -228,10 +231,11 @@ impl Talking {
                 self.partial.extend_from_slice(piece);
                 break;
             }
-            let Some(Ticket { whose, bytes, .. }) = link.tickets.pop_front() else {
+            // Whatever comes before a request is with the server, whole, is no reply to it.
+            let asked = link.tickets.front().filter(|ticket| link.answered + ticket.bytes <= link.written);
+            let Some(Ticket { whose, number, bytes }) = asked.copied() else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
-            link.answered += bytes as usize;
             let reply = match self.partial.is_empty() {
                 true => piece,
                 false => {
@@ -243,9 +247,9 @@ impl Talking {
             if reply.first() == Some(&b'>') {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            if let Some((key, number)) = whose {
-                conversations.answer(key, number, reply);
-            }
+            link.tickets.pop_front();
+            link.answered += bytes;
+            conversations.answer(whose, number, reply);
             if !self.partial.is_empty() {
                 self.partial = Vec::new();
             }
@@ -256,9 +260,20 @@ impl Talking {
 }
 
 impl Link {
-    /// A new connection: nothing was written on it.
-    fn begin(&mut self) {
-        self.is_woken = true;
+    /// Ready when there is something to send.
+    fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.is_woken = false;
+        if self.waker.is_none() {
+            self.waker = Some(context.waker().clone());
+        }
+        if self.tickets.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Nothing is under way any more.
+    fn empty(&mut self) -> (VecDeque<Ticket>, Vec<u8>) {
+        (self.answered, self.written, self.gathered) = (0, 0, 0);
+        (self.is_blocked, self.is_held) = (false, false);
+        (std::mem::take(&mut self.tickets), std::mem::take(&mut self.requests))
     }
 
     /// Forgets requests that were answered, and wakes those who wait for room.
@@ -280,19 +295,17 @@ impl Links {
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
         let link = &mut self.links[at];
-        let requests = std::mem::take(&mut link.requests);
         let (mut end, written) = (link.answered, link.written);
-        (link.answered, link.written, link.db, link.gathered) = (0, 0, 0, 0);
-        for ticket in std::mem::take(&mut link.tickets) {
+        let (tickets, requests) = link.empty();
+        for ticket in tickets {
             let begin = end;
-            end += ticket.bytes as usize;
+            end += ticket.bytes;
             if begin >= written {
-                // It says again which database it is for.
-                if !ticket.is_select {
-                    link.append(ticket.db, &requests[begin..end], ticket.whose);
-                }
-            } else if let Some((key, number)) = ticket.whose {
-                self.conversations.answer(key, number, UNANSWERED);
+                link.requests.extend_from_slice(&requests[begin..end]);
+                link.tickets.push_back(ticket);
+                link.gathered += 1;
+            } else {
+                self.conversations.answer(ticket.whose, ticket.number, UNANSWERED);
             }
         }
         link.wake_waiting();
@@ -301,12 +314,8 @@ impl Links {
     /// No connection can be made: all that waits for one is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
         let link = &mut self.links[at];
-        (link.answered, link.written, link.db, link.gathered) = (0, 0, 0, 0);
-        link.requests = Vec::new();
-        for ticket in std::mem::take(&mut link.tickets) {
-            if let Some((key, number)) = ticket.whose {
-                self.conversations.answer(key, number, error);
-            }
+        for ticket in link.empty().0 {
+            self.conversations.answer(ticket.whose, ticket.number, error);
         }
         link.wake_waiting();
     }
