@@ -87,10 +87,8 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     let proxied = Proxied::begin(2, &[]);
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
-    assert!(is_error(&call(&mut client, &["MGET", &one, &two]), "CROSSSLOT"));
-    for line in
-        ["DBSIZE", "KEYS *", "FLUSHALL", "MULTI", "BLPOP k 1", "SUBSCRIBE c", "EVAL return 0", "WAIT 0 0"]
-    {
+    assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
+    for line in ["SWAPDB 0 1", "BLPOP k 1", "SUBSCRIBE c", "WATCH k", "WAIT 0 0", "SCRIPT KILL"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }
@@ -99,6 +97,99 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     assert!(shown(&call_line(&mut client, "NOSUCH a")).contains("unknown command 'NOSUCH'"));
     assert_eq!(call(&mut client, &["MSET", "{a}1", "1", "{a}2", "2"]), ok());
     assert_eq!(call(&mut client, &["DEL", "{a}1", "{a}2"]), Value::Int(2));
+}
+
+/// The elements of an array, in the order of their texts.
+fn sorted(reply: Value) -> Vec<String> {
+    let Value::Array(elements) = reply else { panic!("{reply:?}") };
+    let mut texts: Vec<String> = elements.iter().map(shown).collect();
+    texts.sort();
+    texts
+}
+
+#[test]
+fn keys_of_several_servers_are_one_request() {
+    let proxied = Proxied::begin(3, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let names: Vec<String> = (0..60).map(|number| format!("k{number}")).collect();
+    let pairs: Vec<&str> = names.iter().flat_map(|name| [name.as_str(), &name[1..]]).collect();
+    assert_eq!(call(&mut client, &[&["MSET"], &pairs[..]].concat()), ok());
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let values = call(&mut client, &[&["MGET", "none"], &all[..], &["k7"]].concat());
+    let expected = names.iter().map(|name| text(&name[1..])).chain([text("7")]);
+    assert_eq!(values, Value::Array([Value::Null].into_iter().chain(expected).collect()));
+    assert_eq!(call(&mut client, &[&["EXISTS", "k1"], &all[..]].concat()), Value::Int(61));
+    assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(60));
+    assert_eq!(sorted(call(&mut client, &["KEYS", "*"])).len(), 60);
+    assert!(shown(&call(&mut client, &["RANDOMKEY"])).starts_with('k'));
+    assert_eq!(call(&mut client, &["DEL", "k1", "k2", "k3", "none"]), Value::Int(3));
+    assert!(is_error(&call(&mut client, &["MSET", "a", "1", "b"]), "ERR"));
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        let Value::Array(reply) = call(&mut client, &["SCAN", &cursor, "COUNT", "3"]) else { panic!() };
+        cursor = shown(&reply[0]);
+        seen.extend(sorted(reply[1].clone()));
+        if cursor == "0" {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 57);
+    assert_eq!(call(&mut client, &["FLUSHALL"]), ok());
+    assert!(proxied.shards.iter().all(|shard| keys_of(shard) == Value::Int(0)));
+    assert_eq!(call_line(&mut client, "CONFIG SET proxy-split-writes no"), ok());
+    assert!(is_error(&call(&mut client, &["DEL", &proxied.key(0), &proxied.key(1)]), "CROSSSLOT"));
+    assert_eq!(call(&mut client, &["EXISTS", &proxied.key(0), &proxied.key(1)]), Value::Int(0));
+}
+
+#[test]
+fn a_transaction_goes_to_its_server_as_one() {
+    let proxied = Proxied::begin(3, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let queued = Value::Simple(b"QUEUED".to_vec());
+    for _ in 0..2 {
+        assert_eq!(call_line(&mut client, "MULTI"), ok());
+        for line in ["SET {t}a 1", "PING", "MGET {t}a {t}b", "INCR {t}a"] {
+            assert_eq!(call_line(&mut client, line), queued, "{line}");
+        }
+        let done = call_line(&mut client, "EXEC");
+        let values = Value::Array(vec![text("1"), Value::Null]);
+        let pong = Value::Simple(b"PONG".to_vec());
+        assert_eq!(done, Value::Array(vec![ok(), pong, values, Value::Int(2)]));
+    }
+    assert_eq!(call_line(&mut client, "MULTI"), ok());
+    assert_eq!(call(&mut client, &["SET", &proxied.key(0), "1"]), queued);
+    assert!(is_error(&call(&mut client, &["SET", &proxied.key(1), "1"]), "CROSSSLOT"));
+    assert!(is_error(&call_line(&mut client, "EXEC"), "EXECABORT"));
+    assert_eq!(call_line(&mut client, "MULTI"), ok());
+    assert!(is_error(&call_line(&mut client, "DBSIZE"), "ERR"));
+    assert_eq!(call_line(&mut client, "DISCARD"), ok());
+    assert!(is_error(&call_line(&mut client, "EXEC"), "ERR"));
+    assert_eq!(call_line(&mut client, "MULTI"), ok());
+    assert_eq!(call_line(&mut client, "EXEC"), Value::Array(Vec::new()));
+    assert_eq!(call(&mut client, &["EXISTS", &proxied.key(0), &proxied.key(1)]), Value::Int(0));
+}
+
+#[test]
+fn scripts_are_known_to_all_servers() {
+    let proxied = Proxied::begin(3, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let sha = ask(&mut client, &["SCRIPT", "LOAD", "return redis.call('INCR', KEYS[1])"]);
+    for shard in 0..3 {
+        assert_eq!(call(&mut client, &["EVALSHA", &sha, "1", &proxied.key(shard)]), Value::Int(1));
+    }
+    assert_eq!(
+        call(&mut client, &["SCRIPT", "EXISTS", &sha, "00"]),
+        Value::Array(vec![Value::Int(1), Value::Int(0)])
+    );
+    let (one, two) = (proxied.key(0), proxied.key(1));
+    assert!(is_error(&call(&mut client, &["EVAL", "return 1", "2", &one, &two]), "CROSSSLOT"));
+    assert_eq!(call(&mut client, &["EVAL", "return 7", "0"]), Value::Int(7));
+    let library =
+        "#!lua name=l\nredis.register_function('f', function(keys) return redis.call('GET', keys[1]) end)";
+    assert_eq!(call(&mut client, &["FUNCTION", "LOAD", &library.replace("\\n", "\n")]), text("l"));
+    assert_eq!(call(&mut client, &["FCALL", "f", "1", &two]), text("1"));
 }
 
 #[test]

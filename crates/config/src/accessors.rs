@@ -231,6 +231,8 @@ numbers! {
     repl_rdb_version: u16 = "repl-rdb-version", |n| n as u16;
     /// Bytes of the log that are kept for replicas.
     replica_log_keep: u64 = "replica-log-keep", |n| n as u64;
+    /// Whether a proxy does in parts what writes to several shards.
+    proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
     /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
     proxy_shard_timeout_s: u32 = "proxy-shard-timeout", |n| n as u32;
     /// Length of the accept queue.

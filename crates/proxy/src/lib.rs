@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod joins;
 mod links;
+mod parts;
 mod run;
 mod serve;
 mod start;

@@ -1,10 +1,12 @@
 //! One batch of requests: which way each goes.
 
-use crate::links::{self, LinkTo, SharedLinks, conversation::Key};
+use crate::links::{self, LinkTo, Links, SharedLinks, conversation::Key};
+use crate::parts::{Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
+use crate::upstream::NodeNo;
 use crate::ways::{self, Way};
-use command::Error;
 use command::table::{Command, CommandId};
+use command::{Error, Flags};
 use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use server::dispatch::checks;
@@ -17,8 +19,7 @@ use wire::{Batch, Reply, Request, RequestBuf};
 
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
-/// What is kept of the memory in which requests are put into their usual form.
-const REQUEST_BYTES_KEPT_MAX: usize = 64 << 10;
+const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// Runs the requests of one worker's sessions.
 pub struct Runner {
@@ -26,13 +27,12 @@ pub struct Runner {
     worker: usize,
     host: server::dispatch::Runner,
     links: SharedLinks,
-    request: Vec<u8>,
 }
 
 /// What becomes of a request.
 enum Verdict {
-    /// It goes over this link.
-    Forward(LinkTo),
+    /// It goes to servers.
+    Send(Plan),
     /// The host answers.
     Here,
     /// It is refused.
@@ -44,7 +44,7 @@ impl Runner {
     pub fn new(proxy: Arc<Proxy>, worker: usize) -> Runner {
         let host = proxy.host.runner(worker);
         let links = links::begin(proxy.layout.nodes.len());
-        Runner { proxy, worker, host, links, request: Vec::new() }
+        Runner { proxy, worker, host, links }
     }
 
     /// Runs the requests of a batch from index `from` on. Replies that come from elsewhere are fed later; who answers at once waits for them.
@@ -63,8 +63,8 @@ impl Runner {
             let request = requests.request(at, input);
             let command = self.proxy.host.names.find_for(&request);
             match (self.judge(front, command, &request, now), command) {
-                (Verdict::Forward(way), Some(command)) => {
-                    if !self.forward(front, way, command, &request) {
+                (Verdict::Send(plan), Some(command)) => {
+                    if !self.send(front, plan, command, &request) {
                         stop = Stop::Fetching { next: at };
                         break;
                     }
@@ -81,7 +81,7 @@ impl Runner {
                     break;
                 }
                 (Verdict::Refuse(error), _) => self.refuse(front, command, &error, out),
-                (Verdict::Here | Verdict::Forward(_), _) => {
+                (Verdict::Here | Verdict::Send(_), _) => {
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
                     let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
@@ -112,29 +112,73 @@ impl Runner {
             return Verdict::Here;
         };
         let way = self.proxy.ways[command.id.0];
-        if way == Way::Here && !ways::is_of_files(command, request) {
+        if way == Way::Here && front.inner.transaction.is_none() && !ways::is_of_files(command, request) {
             return Verdict::Here;
         }
         match checks::check_request(&self.proxy.host, &mut front.inner, command, request, now) {
-            checks::Verdict::Run if way == Way::Slot => {}
+            checks::Verdict::Run => {}
             checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
+        if front.inner.transaction.is_some() {
+            return self.judge_queued(front, command, way, request);
+        }
         let mut slot = None;
-        if ownership::gather(command, request, &mut slot).is_err() {
-            return Verdict::Refuse(Error::text("CROSSSLOT Keys in request don't hash to the same slot"));
-        }
-        if ways::reaches_out(command, request) {
-            return Verdict::Refuse(ways::refusal(command));
-        }
+        let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
         // A request of such a command without a key is wrong, which any server says in its words.
-        let node = self.proxy.layout.of(slot.unwrap_or(0));
-        Verdict::Forward(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize })
+        let one = || Plan::One(self.proxy.layout.of(slot.unwrap_or(0)));
+        Verdict::Send(match way {
+            Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => one(),
+            Way::Split(split) if self.may_split(command) => Plan::Parts(split),
+            Way::Slot | Way::Split(_) if !is_of_one => return Verdict::Refuse(Error::text(CROSSSLOT)),
+            Way::Everywhere(gathering) => Plan::Everywhere(gathering),
+            Way::Scan => Plan::Scan,
+            // There is none to execute.
+            Way::Exec => return Verdict::Here,
+            Way::Slot | Way::Split(_) | Way::Here | Way::Refused => {
+                return Verdict::Refuse(ways::refusal(command));
+            }
+        })
+    }
+
+    /// Whether a request may be done in parts, one of which may fail while others are done.
+    fn may_split(&self, command: &Command) -> bool {
+        !command.is(Flags::WRITE) || self.proxy.host.engine.config.proxy_split_writes()
+    }
+
+    /// Judges what comes between MULTI and EXEC: all of it goes to one server at once.
+    fn judge_queued(&self, front: &mut Front, command: &Command, way: Way, request: &Request<'_>) -> Verdict {
+        match way {
+            Way::Exec if front.inner.transaction.as_ref().is_some_and(|one| !one.is_doomed) => {
+                let slot = front.queued_slot.take();
+                Verdict::Send(Plan::Transaction(self.proxy.layout.of(slot.unwrap_or(0))))
+            }
+            // It is given up, or has been refused, or is another MULTI.
+            _ if command.is(Flags::RUNS_IN_MULTI) => {
+                if command.is(Flags::ENDS_TRANSACTION) {
+                    front.queued_slot = None;
+                }
+                Verdict::Here
+            }
+            Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
+                Verdict::Refuse(ways::refusal(command))
+            }
+            Way::Slot | Way::Split(_) => {
+                let mut slot = front.queued_slot;
+                let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
+                front.queued_slot = front.queued_slot.or(slot);
+                if is_of_one { Verdict::Here } else { Verdict::Refuse(Error::text(CROSSSLOT)) }
+            }
+            // They say the same wherever they are executed.
+            Way::Here if matches!(command.row.name, "ping" | "echo" | "time") => Verdict::Here,
+            _ => Verdict::Refuse(ways::refusal(command)),
+        }
     }
 
     #[cold]
     fn refuse(&self, front: &mut Front, command: Option<&Command>, error: &Error, out: &mut Vec<u8>) {
         self.proxy.host.counts.note_error(error.as_bytes());
+        front.inner.doom_transaction();
         if let Some(command) = command {
             self.note(command, Ending::Rejected);
         }
@@ -162,12 +206,12 @@ impl Runner {
         }
     }
 
-    /// Sends a request over a link. False: the client has to wait first.
+    /// Sends a request where it is to go. False: the client has to wait first.
     #[inline]
-    fn forward(
+    fn send(
         &mut self,
         front: &mut Front,
-        way: LinkTo,
+        plan: Plan,
         command: &'static Command,
         request: &Request<'_>,
     ) -> bool {
@@ -175,7 +219,18 @@ impl Runner {
             front.wait_for(Wait::Owed(OWED_MAX / 2));
             return false;
         }
+        let own = self.proxy.host.names.own(Some(command), request);
+        if let (Plan::One(node), None, Some(sent)) = (plan, &own, request.as_sent()) {
+            return self.send_as_it_is(front, node, sent);
+        }
+        let request = own.as_ref().map_or(*request, RequestBuf::as_request);
+        self.send_parts(front, plan, &request)
+    }
+
+    #[inline]
+    fn send_as_it_is(&mut self, front: &mut Front, node: NodeNo, sent: &[u8]) -> bool {
         let links = &mut *self.links.borrow_mut();
+        let way = LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize };
         let at = links.place(&way);
         if links.is_full(at, &front.inner.client) {
             front.wait_for(Wait::Room);
@@ -184,27 +239,36 @@ impl Runner {
         if links.begins(at) {
             links::start(&self.links, at, way, &self.proxy);
         }
-        let is_wanted = !front.inner.is_silent();
-        if front.inner.reply_mode == ReplyMode::Skip {
-            front.inner.reply_mode = front.inner.usual_mode();
+        let (whose, is_wanted) = begin_owing(front, links);
+        let number = links.conversations.owe(whose, is_wanted);
+        links.push(at, sent, whose, (number, 0), 1);
+        true
+    }
+
+    fn send_parts(&mut self, front: &mut Front, plan: Plan, request: &Request<'_>) -> bool {
+        let links = &mut *self.links.borrow_mut();
+        let luck = self.proxy.host.ticks.now().0 as usize;
+        let transaction = front.inner.transaction.as_deref();
+        let parts = parts_of(plan, &self.proxy.layout, request, transaction, luck);
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let ways = parts.each.iter().map(|(node, _)| LinkTo { node: *node, protocol, db });
+        let places: Vec<(LinkTo, usize)> = ways.map(|way| (way, links.place(&way))).collect();
+        // All or none.
+        if places.iter().any(|(_, at)| links.is_full(*at, &front.inner.client)) {
+            front.wait_for(Wait::Room);
+            return false;
         }
-        let client = &front.inner.client;
-        let whose = *front.key.get_or_insert_with(|| {
-            client.set_trait(Traits::OWED, true);
-            links.conversations.begin(client)
-        });
-        front.owed += 1;
-        let own = self.proxy.host.names.own(Some(command), request);
-        match request.as_sent() {
-            Some(sent) if own.is_none() => links.push(at, sent, whose, is_wanted),
-            _ => {
-                let request = own.as_ref().map_or(*request, RequestBuf::as_request);
-                self.request.clear();
-                wire::encode_request_header(&mut self.request, request.len());
-                request.iter().for_each(|arg| wire::encode_arg(&mut self.request, arg));
-                links.push(at, &self.request, whose, is_wanted);
-                self.request.shrink_to(REQUEST_BYTES_KEPT_MAX);
+        front.inner.leave_transaction();
+        let (whose, is_wanted) = begin_owing(front, links);
+        let number = match parts.join {
+            Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
+            None => links.conversations.owe(whose, is_wanted),
+        };
+        for (part, ((way, at), (_, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
+            if links.begins(at) {
+                links::start(&self.links, at, way, &self.proxy);
             }
+            links.push(at, bytes, whose, (number, part as u16), parts.replies);
         }
         true
     }
@@ -223,6 +287,21 @@ impl Runner {
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
     }
+}
+
+/// A client is owed one reply more: by which name, and whether it wants it.
+fn begin_owing(front: &mut Front, links: &mut Links) -> (Key, bool) {
+    let is_wanted = !front.inner.is_silent();
+    if front.inner.reply_mode == ReplyMode::Skip {
+        front.inner.reply_mode = front.inner.usual_mode();
+    }
+    let client = &front.inner.client;
+    let whose = *front.key.get_or_insert_with(|| {
+        client.set_trait(Traits::OWED, true);
+        links.conversations.begin(client)
+    });
+    front.owed += 1;
+    (whose, is_wanted)
 }
 
 /// What of a batch went elsewhere.

@@ -35,6 +35,8 @@ pub struct Front {
     pub owed: usize,
     /// Why its next request is refused, where that has been found out and others are to be answered first.
     pub refused: Option<Error>,
+    /// The slot of the keys of its transaction, as far as that has come.
+    pub queued_slot: Option<u16>,
     /// What has to be before anything further is run.
     wait: Option<Wait>,
 }
@@ -114,7 +116,14 @@ impl Service for Proxy {
     }
 
     fn begin(&self, client: &Arc<Client>) -> Front {
-        Front { inner: self.host.begin(client), key: None, owed: 0, refused: None, wait: None }
+        Front {
+            inner: self.host.begin(client),
+            key: None,
+            owed: 0,
+            refused: None,
+            queued_slot: None,
+            wait: None,
+        }
     }
 
     fn end(&self, front: &mut Front) {

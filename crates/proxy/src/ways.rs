@@ -10,10 +10,44 @@ use wire::Request;
 pub enum Way {
     /// To the server that has the slot of their keys.
     Slot,
+    /// The same; where keys are of several slots, in parts to all that have some.
+    Split(Split),
+    /// To all servers.
+    Everywhere(Gathering),
+    /// To one server after the other, as the cursor says.
+    Scan,
     /// The proxy answers.
     Here,
+    /// What is queued goes to the server that has the slot of its keys.
+    Exec,
     /// Nowhere.
     Refused,
+}
+
+/// How a request with keys of several servers is taken apart, and what becomes of the replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Each word is a key, and has a place in the reply.
+    Places,
+    /// Each word is a key, and counts.
+    Sum,
+    /// Keys and values in turn.
+    Pairs,
+}
+
+/// What becomes of the replies of all servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gathering {
+    /// They are added up.
+    Sum,
+    /// All are the same.
+    Same,
+    /// All their elements count.
+    Concat,
+    /// One of them counts.
+    AnyOne,
+    /// What all have counts.
+    Both,
 }
 
 /// What the proxy answers by itself: all that is about its clients, its users, its directives and its own measurements.
@@ -35,8 +69,47 @@ const NOT_HERE: &[&str] = &[
 ];
 
 /// Commands with keys that the server itself runs, and not its data's part.
-const BY_KEY: &[&str] =
-    &["memory|usage", "object|encoding", "object|freq", "object|idletime", "object|refcount"];
+const BY_KEY: &[&str] = &[
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "fcall",
+    "fcall_ro",
+    "memory|usage",
+    "object|encoding",
+    "object|freq",
+    "object|idletime",
+    "object|refcount",
+];
+
+/// Requests that are taken apart.
+const SPLIT: &[(&str, Split)] = &[
+    ("mget", Split::Places),
+    ("mset", Split::Pairs),
+    ("del", Split::Sum),
+    ("unlink", Split::Sum),
+    ("exists", Split::Sum),
+    ("touch", Split::Sum),
+];
+
+/// What is asked of all servers, and what becomes of what they say.
+const EVERYWHERE: &[(&str, Gathering)] = &[
+    ("dbsize", Gathering::Sum),
+    ("keys", Gathering::Concat),
+    ("randomkey", Gathering::AnyOne),
+    ("flushall", Gathering::Same),
+    ("flushdb", Gathering::Same),
+    ("script|load", Gathering::Same),
+    ("script|exists", Gathering::Both),
+    ("script|flush", Gathering::Same),
+    ("function|load", Gathering::Same),
+    ("function|delete", Gathering::Same),
+    ("function|flush", Gathering::Same),
+    ("function|restore", Gathering::Same),
+    ("function|dump", Gathering::Same),
+    ("function|list", Gathering::Same),
+];
 
 /// Which way a command goes.
 pub fn way_of(command: &Command) -> Way {
@@ -44,6 +117,18 @@ pub fn way_of(command: &Command) -> Way {
     let top = name.split('|').next().unwrap_or(name);
     if NOT_HERE.contains(&name) {
         return Way::Refused;
+    }
+    if let Some((_, split)) = SPLIT.iter().find(|(one, _)| *one == name) {
+        return Way::Split(*split);
+    }
+    if let Some((_, gathering)) = EVERYWHERE.iter().find(|(one, _)| *one == name) {
+        return Way::Everywhere(*gathering);
+    }
+    match name {
+        "scan" => return Way::Scan,
+        "exec" => return Way::Exec,
+        "multi" | "discard" => return Way::Here,
+        _ => {}
     }
     if HERE.contains(&top) || name.ends_with("|help") {
         return Way::Here;
@@ -113,29 +198,30 @@ mod tests {
     #[test]
     fn what_only_one_of_several_servers_would_answer_is_refused() {
         server::commands::install();
-        for name in
-            ["get", "set", "mget", "sort", "object|encoding", "memory|usage", "zunionstore", "xadd", "copy"]
-        {
+        for name in [
+            "get",
+            "set",
+            "sort",
+            "object|encoding",
+            "memory|usage",
+            "zunionstore",
+            "xadd",
+            "copy",
+            "evalsha",
+        ] {
             assert_eq!(way(name), Way::Slot, "{name}");
         }
-        for name in ["ping", "hello", "client|list", "config|set", "acl|whoami", "info", "object|help"] {
+        for name in
+            ["ping", "hello", "client|list", "config|set", "acl|whoami", "info", "object|help", "multi"]
+        {
             assert_eq!(way(name), Way::Here, "{name}");
         }
         for name in [
-            "keys",
-            "dbsize",
-            "scan",
-            "flushall",
-            "randomkey",
             "swapdb",
             "blpop",
             "xread",
-            "multi",
-            "exec",
             "watch",
-            "eval",
-            "fcall",
-            "script|load",
+            "script|kill",
             "subscribe",
             "spublish",
             "publish",
@@ -155,6 +241,18 @@ mod tests {
             assert_eq!(way(name), Way::Refused, "{name}");
         }
         assert_eq!(table().len(), command::table::command_count());
+        assert_eq!(way("mget"), Way::Split(Split::Places));
+        assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
+    }
+
+    #[test]
+    fn names_are_of_commands() {
+        server::commands::install();
+        let split = SPLIT.iter().map(|(name, _)| *name);
+        let everywhere = EVERYWHERE.iter().map(|(name, _)| *name);
+        for name in HERE.iter().chain(NOT_HERE).chain(BY_KEY).copied().chain(split).chain(everywhere) {
+            way(name);
+        }
     }
 
     #[test]

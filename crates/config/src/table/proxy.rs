@@ -1,6 +1,6 @@
 //! Directives of a proxy.
 
-use crate::row::{Row, TEXT, int, works};
+use crate::row::{BOOL, Row, TEXT, int, works};
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
@@ -9,5 +9,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     works("proxy-shards", TEXT, "").fixed().here(
         "Tarn's own, of `tarn proxy`: the servers behind it, as `host:port` with commas between them; each has as many slots as the others, or those that stand in front of it as `first-last=`",
+    ),
+    works("proxy-split-writes", BOOL, "yes").here(
+        "Tarn's own, of `tarn proxy`: whether MSET, DEL and UNLINK of keys of several slots are done in parts, which are not done at one moment and of which some may fail; no: they are refused",
     ),
 ];

@@ -8,6 +8,7 @@
 //! 1. Replies leave whole and in the order of the requests.
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
+use crate::joins::Join;
 use net::client::Client;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +32,17 @@ enum Owed {
     Unwanted,
     /// It is there, and others before it are not.
     Kept(Vec<u8>),
+    /// It is made of several.
+    Gathered(Box<Gathered>),
+}
+
+/// Replies of several servers that become one.
+#[derive(Debug)]
+struct Gathered {
+    join: Join,
+    parts: Vec<Vec<u8>>,
+    missing: usize,
+    is_wanted: bool,
 }
 
 /// One client's.
@@ -88,17 +100,37 @@ impl Conversations {
     /// A reply more is owed; gives its number. One that is not wanted is waited for all the same, so that what comes behind it cannot overtake its
     /// request by another link.
     pub fn owe(&mut self, key: Key, is_wanted: bool) -> u32 {
+        self.push(key, if is_wanted { Owed::Waited } else { Owed::Unwanted })
+    }
+
+    /// A reply more is owed that so many servers make; gives its number.
+    pub fn owe_joined(&mut self, key: Key, (join, parts): (Join, usize), is_wanted: bool) -> u32 {
+        let parts = vec![Vec::new(); parts];
+        let gathered = Gathered { join, missing: parts.len(), parts, is_wanted };
+        self.push(key, Owed::Gathered(Box::new(gathered)))
+    }
+
+    fn push(&mut self, key: Key, owed: Owed) -> u32 {
         let Some(conversation) = self.find(key) else { return 0 };
-        conversation.owed.push_back(if is_wanted { Owed::Waited } else { Owed::Unwanted });
+        conversation.owed.push_back(owed);
         conversation.first.wrapping_add((conversation.owed.len() - 1) as u32)
     }
 
-    /// The reply of this number has come.
-    pub fn answer(&mut self, key: Key, number: u32, reply: &[u8]) {
+    /// The reply of this number has come, or a part of it.
+    pub fn answer(&mut self, key: Key, (number, part): (u32, u16), reply: &[u8]) {
         let Some(conversation) = self.find(key) else { return };
         let at = number.wrapping_sub(conversation.first) as usize;
         let Some(owed) = conversation.owed.get_mut(at) else { return };
-        let reply = if matches!(owed, Owed::Unwanted) { &[] } else { reply };
+        let joined;
+        let reply = match owed {
+            Owed::Unwanted => &[],
+            Owed::Gathered(gathered) => {
+                let Some(whole) = gathered.take(part, reply) else { return };
+                joined = whole;
+                &joined[..]
+            }
+            Owed::Waited | Owed::Kept(_) => reply,
+        };
         if at > 0 {
             *owed = Owed::Kept(reply.to_vec());
             return;
@@ -121,6 +153,18 @@ impl Conversations {
             false => out.append(&mut conversation.ready),
         }
         conversation.owed.len()
+    }
+}
+
+impl Gathered {
+    /// A part has come. Some: it was the last one.
+    fn take(&mut self, part: u16, reply: &[u8]) -> Option<Vec<u8>> {
+        if self.is_wanted {
+            self.parts[usize::from(part)] = reply.to_vec();
+        }
+        self.missing -= 1;
+        let is_whole = self.missing == 0;
+        is_whole.then(|| if self.is_wanted { self.join.of(&self.parts) } else { Vec::new() })
     }
 }
 

@@ -39,9 +39,12 @@ const PATIENCE: Duration = Duration::from_micros(50);
 #[derive(Clone, Copy)]
 struct Ticket {
     whose: Key,
-    number: u32,
+    /// Which reply it is of those that its client is owed, and which part of it.
+    reply: (u32, u16),
     /// How long the request is.
     bytes: usize,
+    /// How many replies there are to it, of which the last one counts: a transaction is one request here.
+    replies: usize,
 }
 
 /// One link: requests on their way to a server, and whose they are.
@@ -146,13 +149,12 @@ impl Links {
         at
     }
 
-    /// Sends a request, whose reply comes later. With `is_wanted` false nobody gets it.
+    /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
-    pub fn push(&mut self, at: usize, request: &[u8], whose: Key, is_wanted: bool) {
-        let number = self.conversations.owe(whose, is_wanted);
+    pub fn push(&mut self, at: usize, request: &[u8], whose: Key, reply: (u32, u16), replies: usize) {
         let link = &mut self.links[at];
         link.requests.extend_from_slice(request);
-        link.tickets.push_back(Ticket { whose, number, bytes: request.len() });
+        link.tickets.push_back(Ticket { whose, reply, bytes: request.len(), replies });
         link.gathered += 1;
         if !link.is_woken {
             self.wake_or_hold(at);

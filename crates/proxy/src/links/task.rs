@@ -232,10 +232,16 @@ impl Talking {
                 break;
             }
             // Whatever comes before a request is with the server, whole, is no reply to it.
-            let asked = link.tickets.front().filter(|ticket| link.answered + ticket.bytes <= link.written);
-            let Some(Ticket { whose, number, bytes }) = asked.copied() else {
-                return Err(io::ErrorKind::InvalidData.into());
-            };
+            let (answered, written) = (link.answered, link.written);
+            let asked = link.tickets.front_mut().filter(|ticket| answered + ticket.bytes <= written);
+            let Some(ticket) = asked else { return Err(io::ErrorKind::InvalidData.into()) };
+            if ticket.replies > 1 {
+                // Of a transaction's requests: what its end says counts.
+                ticket.replies -= 1;
+                self.partial = Vec::new();
+                continue;
+            }
+            let Ticket { whose, reply: place, bytes, .. } = *ticket;
             let reply = match self.partial.is_empty() {
                 true => piece,
                 false => {
@@ -249,7 +255,7 @@ impl Talking {
             }
             link.tickets.pop_front();
             link.answered += bytes;
-            conversations.answer(whose, number, reply);
+            conversations.answer(whose, place, reply);
             if !self.partial.is_empty() {
                 self.partial = Vec::new();
             }
@@ -305,7 +311,7 @@ impl Links {
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
             } else {
-                self.conversations.answer(ticket.whose, ticket.number, UNANSWERED);
+                self.conversations.answer(ticket.whose, ticket.reply, UNANSWERED);
             }
         }
         link.wake_waiting();
@@ -315,7 +321,7 @@ impl Links {
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
         let link = &mut self.links[at];
         for ticket in link.empty().0 {
-            self.conversations.answer(ticket.whose, ticket.number, error);
+            self.conversations.answer(ticket.whose, ticket.reply, error);
         }
         link.wake_waiting();
     }

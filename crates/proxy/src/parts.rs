@@ -1,0 +1,171 @@
+//! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
+
+use crate::joins::{Join, own_cursor};
+use crate::upstream::{Layout, NodeNo};
+use crate::ways::{Gathering, Split};
+use server::transaction::Transaction;
+use std::collections::BTreeMap;
+use wire::{Request, encode_arg, encode_request, encode_request_header, key_slot};
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// To this server, as it is.
+    One(NodeNo),
+    /// In parts to the servers of its keys.
+    Parts(Split),
+    /// To all.
+    Everywhere(Gathering),
+    /// To the server that its cursor names.
+    Scan,
+    /// It ends a transaction, all of which goes to this server.
+    Transaction(NodeNo),
+}
+
+/// What is sent to whom.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Servers, and what each of them gets.
+    pub each: Vec<(NodeNo, Vec<u8>)>,
+    /// How their replies become one; None: there is only one.
+    pub join: Option<Join>,
+    /// How many replies each gives, of which the last counts.
+    pub replies: usize,
+}
+
+impl Parts {
+    fn one(node: NodeNo, bytes: Vec<u8>) -> Parts {
+        Parts { each: vec![(node, bytes)], join: None, replies: 1 }
+    }
+}
+
+/// Makes what is sent for a request. `luck` is any number.
+pub fn parts_of(
+    plan: Plan,
+    layout: &Layout,
+    request: &Request<'_>,
+    transaction: Option<&Transaction>,
+    luck: usize,
+) -> Parts {
+    match plan {
+        Plan::One(node) => Parts::one(node, encoded(request)),
+        Plan::Parts(split) => split_up(split, layout, request),
+        Plan::Everywhere(gathering) => {
+            let nodes = layout.nodes.len();
+            let bytes = encoded(request);
+            let join = match gathering {
+                Gathering::Sum => Join::Sum,
+                Gathering::Same => Join::First,
+                Gathering::Concat => Join::Concat,
+                Gathering::AnyOne => Join::AnyOne(luck % nodes),
+                Gathering::Both => Join::Both,
+            };
+            let each = (0..nodes).map(|node| (node as NodeNo, bytes.clone())).collect();
+            Parts { each, join: Some(join), replies: 1 }
+        }
+        Plan::Scan => scan(layout, request),
+        Plan::Transaction(node) => {
+            let queue = transaction.map_or(&[][..], Transaction::queue);
+            let mut bytes = Vec::new();
+            encode_request(&mut bytes, &[b"MULTI"]);
+            queue.iter().for_each(|queued| encode(&mut bytes, &queued.request()));
+            encode_request(&mut bytes, &[b"EXEC"]);
+            Parts { each: vec![(node, bytes)], join: None, replies: queue.len() + 2 }
+        }
+    }
+}
+
+fn scan(layout: &Layout, request: &Request<'_>) -> Parts {
+    let nodes = layout.nodes.len();
+    // What is no cursor is refused by any server.
+    let Some((node, own)) = own_cursor(request.arg(1), nodes) else { return Parts::one(0, encoded(request)) };
+    let mut bytes = Vec::new();
+    encode_request_header(&mut bytes, request.len());
+    encode_arg(&mut bytes, request.arg(0));
+    encode_arg(&mut bytes, own.to_string().as_bytes());
+    request.iter().skip(2).for_each(|arg| encode_arg(&mut bytes, arg));
+    Parts { join: Some(Join::Cursor(node, nodes)), ..Parts::one(node as NodeNo, bytes) }
+}
+
+fn split_up(split: Split, layout: &Layout, request: &Request<'_>) -> Parts {
+    let step = if split == Split::Pairs { 2 } else { 1 };
+    if !(request.len() - 1).is_multiple_of(step) {
+        // A value is missing, which any server says in its words.
+        return Parts::one(0, encoded(request));
+    }
+    let mut words: BTreeMap<NodeNo, Vec<&[u8]>> = BTreeMap::new();
+    let mut nodes = Vec::new();
+    for at in (1..request.len()).step_by(step) {
+        let node = layout.of(key_slot(request.arg(at)));
+        nodes.push(node);
+        words.entry(node).or_default().extend((at..at + step).map(|at| request.arg(at)));
+    }
+    let part_of = |node: NodeNo| words.range(..node).count() as u16;
+    let join = match split {
+        Split::Places => Join::Places(nodes.into_iter().map(part_of).collect()),
+        Split::Sum => Join::Sum,
+        Split::Pairs => Join::First,
+    };
+    let each = words.iter().map(|(node, words)| {
+        let mut bytes = Vec::new();
+        encode_request_header(&mut bytes, words.len() + 1);
+        encode_arg(&mut bytes, request.arg(0));
+        words.iter().for_each(|word| encode_arg(&mut bytes, word));
+        (*node, bytes)
+    });
+    Parts { each: each.collect(), join: Some(join), replies: 1 }
+}
+
+fn encode(bytes: &mut Vec<u8>, request: &Request<'_>) {
+    encode_request_header(bytes, request.len());
+    request.iter().for_each(|arg| encode_arg(bytes, arg));
+}
+
+fn encoded(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes, request);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::RequestBuf;
+
+    fn parts(plan: Plan, line: &str) -> (Vec<(NodeNo, String)>, Option<Join>) {
+        let layout = Layout::parse("a:1,b:1,c:1").unwrap();
+        let request = RequestBuf::from_args(line.split(' '));
+        let parts = parts_of(plan, &layout, &request.as_request(), None, 4);
+        let said = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+        };
+        (parts.each.into_iter().map(|(node, bytes)| (node, said(bytes))).collect(), parts.join)
+    }
+
+    #[test]
+    fn keys_go_to_their_servers_and_have_their_places() {
+        // Slots of foo, hello, bar: 12,182, 866 and 5,061.
+        let (each, join) = parts(Plan::Parts(Split::Places), "MGET foo hello bar foo");
+        assert_eq!(each, [(0, "MGET hello bar".to_owned()), (2, "MGET foo foo".to_owned())]);
+        assert_eq!(join, Some(Join::Places(vec![1, 0, 0, 1])));
+        let (each, join) = parts(Plan::Parts(Split::Pairs), "MSET foo 1 hello 2 foo 3");
+        assert_eq!(each, [(0, "MSET hello 2".to_owned()), (2, "MSET foo 1 foo 3".to_owned())]);
+        assert_eq!(join, Some(Join::First));
+        assert_eq!(parts(Plan::Parts(Split::Pairs), "MSET foo 1 hello").0.len(), 1);
+    }
+
+    #[test]
+    fn a_cursor_goes_to_its_server() {
+        assert_eq!(parts(Plan::Scan, "SCAN 0 COUNT 5").0, [(0, "SCAN 0 COUNT 5".to_owned())]);
+        let (each, join) = parts(Plan::Scan, "SCAN 290 MATCH x*");
+        assert_eq!((each, join), (vec![(2, "SCAN 96 MATCH x*".to_owned())], Some(Join::Cursor(2, 3))));
+        assert_eq!(parts(Plan::Scan, "SCAN x").1, None);
+    }
+
+    #[test]
+    fn all_are_asked() {
+        let (each, join) = parts(Plan::Everywhere(Gathering::AnyOne), "RANDOMKEY");
+        assert_eq!((each.len(), join), (3, Some(Join::AnyOne(1))));
+    }
+}
