@@ -241,10 +241,28 @@ fn a_renamed_command_goes_by_its_own_name() {
 }
 
 #[test]
+fn who_is_owed_too_much_is_closed() {
+    let proxied = Proxied::begin(2, &["--client-output-buffer-limit", "normal 8mb 0 0"]);
+    let (still, large) = (proxied.key(0), proxied.key(1));
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", &large, &"v".repeat(1 << 20)]), ok());
+    crate::departures::signal(&proxied.shards[0], "-STOP");
+    client.send_request(&["GET", &still]).unwrap();
+    for _ in 0..20 {
+        client.send_request(&["GET", &large]).unwrap();
+    }
+    assert!(client.read_value().is_err(), "it is closed before the first is answered");
+    crate::departures::signal(&proxied.shards[0], "-CONT");
+    assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["GET", &still]), Value::Null);
+}
+
+#[test]
 fn no_files_of_data_are_begun() {
     let proxied = Proxied::begin(2, &[]);
     let mut client = proxied.proxy.connect().unwrap();
-    for line in ["CONFIG SET appendonly yes", "CONFIG SET timeout 0 SAVE 1", "SHUTDOWN SAVE"] {
+    for line in
+        ["CONFIG SET appendonly yes", "CONFIG SET timeout 0 SAVE 1", "SHUTDOWN SAVE", "CONFIG REWRITE"]
+    {
         let reply = call_line(&mut client, line);
         assert!(shown(&reply).contains("is not served by a proxy"), "{line}: {}", shown(&reply));
     }
@@ -353,6 +371,7 @@ fn a_proxy_that_cannot_begin_says_why() {
         (&["proxy", "--proxy-shards", "0-9000=a:1,9000-16383=b:1"], "slot 9000 is given to two servers"),
         (&["proxy", "--proxy-shards", "0-16384=a:1"], "`0-16384` is no range of slots"),
         (&["proxy", "--nosuch", "1"], "Bad directive"),
+        (&["proxy", "--proxy-shards", "a:1", "--rename-command", "flushalx none"], "flushalx"),
         (&["server", "--proxy-shards", "a:1"], "`tarn proxy`"),
     ] {
         let done = Command::new(tarn_path()).args(options).output().unwrap();

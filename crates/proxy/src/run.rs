@@ -13,6 +13,7 @@ use server::dispatch::checks;
 use server::dispatch::ownership;
 use server::session::ReplyMode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use sys::{Shown, Ticks, UnixMs};
 use telemetry::stats::Ending;
 use wire::{Batch, Reply, Request, RequestBuf};
@@ -239,7 +240,7 @@ impl Runner {
         if links.begins(at) {
             links::start(&self.links, at, way, &self.proxy);
         }
-        let (whose, is_wanted) = begin_owing(front, links);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
         links.push(at, sent, whose, (number, 0), 1);
         true
@@ -259,7 +260,7 @@ impl Runner {
             return false;
         }
         front.inner.leave_transaction();
-        let (whose, is_wanted) = begin_owing(front, links);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
             Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
             None => links.conversations.owe(whose, is_wanted),
@@ -283,6 +284,11 @@ impl Runner {
                 front.key = None;
                 front.inner.client.set_trait(Traits::OWED, false);
             }
+            if !out.is_empty() {
+                // Who is answered is not silent.
+                let now = self.proxy.host.engine.clock.now();
+                front.inner.client.active_at_ms.store(now.0, Ordering::Relaxed);
+            }
         }
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
@@ -290,15 +296,17 @@ impl Runner {
 }
 
 /// A client is owed one reply more: by which name, and whether it wants it.
-fn begin_owing(front: &mut Front, links: &mut Links) -> (Key, bool) {
+fn begin_owing(proxy: &Proxy, front: &mut Front, links: &mut Links) -> (Key, bool) {
     let is_wanted = !front.inner.is_silent();
     if front.inner.reply_mode == ReplyMode::Skip {
         front.inner.reply_mode = front.inner.usual_mode();
     }
     let client = &front.inner.client;
+    let limit = proxy.host.engine.config.output_limit(client.class()).hard_bytes;
+    let bytes_max = if limit == 0 { usize::MAX } else { limit as usize };
     let whose = *front.key.get_or_insert_with(|| {
         client.set_trait(Traits::OWED, true);
-        links.conversations.begin(client)
+        links.conversations.begin(client, bytes_max)
     });
     front.owed += 1;
     (whose, is_wanted)

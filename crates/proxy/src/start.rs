@@ -69,6 +69,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     }
     let layout =
         Layout::parse(&text).map_err(|error| io::Error::other(format!("`proxy-shards`: {error}")))?;
+    server::start::check_names(&config).map_err(io::Error::other)?;
     if config.databases() > DATABASES_MAX {
         return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
     }

@@ -56,8 +56,9 @@ const HERE: &[&str] = &[
     "quit", "reset", "select", "shutdown", "slowlog", "time",
 ];
 
-/// Of these what it does not: it has to do with keys or with what servers do.
+/// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
 const NOT_HERE: &[&str] = &[
+    "config|rewrite",
     "client|caching",
     "client|getredir",
     "client|no-touch",

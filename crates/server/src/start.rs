@@ -65,7 +65,10 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 /// Whether the lines of `rename-command` can be followed, and others can find this server if it is a node.
-fn check_names(config: &Config) -> Result<(), String> {
+///
+/// # Errors
+/// What is wrong.
+pub fn check_names(config: &Config) -> Result<(), String> {
     let names = Names::of(&config.renamed_commands())?;
     let has_nodes = config.cluster_enabled() || !config.shard_name().is_empty();
     if config.cluster_enabled() && !config.cluster_announce_ip().iter().all(u8::is_ascii_graphic) {

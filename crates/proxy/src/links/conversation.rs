@@ -9,7 +9,7 @@
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
 use crate::joins::Join;
-use net::client::Client;
+use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -55,6 +55,10 @@ struct Conversation {
     owed: VecDeque<Owed>,
     /// Replies that may go.
     ready: Vec<u8>,
+    /// Bytes of those that wait for others before them.
+    kept_bytes: usize,
+    /// The most bytes of all: a client that is owed more than it may be is closed.
+    bytes_max: usize,
     /// The client was woken for what is ready.
     is_woken: bool,
 }
@@ -68,13 +72,14 @@ pub struct Conversations {
 
 impl Conversations {
     /// Begins a conversation.
-    pub fn begin(&mut self, client: &Arc<Client>) -> Key {
+    pub fn begin(&mut self, client: &Arc<Client>, bytes_max: usize) -> Key {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Conversation::default());
             (self.places.len() - 1) as u32
         });
         let conversation = &mut self.places[place as usize];
         conversation.client = Some(client.clone());
+        conversation.bytes_max = bytes_max;
         Key { place, generation: conversation.generation }
     }
 
@@ -88,6 +93,7 @@ impl Conversations {
         conversation.ready.clear();
         conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
+        conversation.kept_bytes = 0;
         self.free.push(key.place);
     }
 
@@ -133,10 +139,19 @@ impl Conversations {
         };
         if at > 0 {
             *owed = Owed::Kept(reply.to_vec());
+            conversation.kept_bytes += reply.len();
+        } else {
+            conversation.ready.extend_from_slice(reply);
+            conversation.step();
+        }
+        let is_over = conversation.kept_bytes + conversation.ready.len() > conversation.bytes_max;
+        if is_over && let Some(client) = conversation.client.clone() {
+            client.signal(Signal::KILL);
+            return self.end(key);
+        }
+        if at > 0 {
             return;
         }
-        conversation.ready.extend_from_slice(reply);
-        conversation.step();
         if !std::mem::replace(&mut conversation.is_woken, true)
             && let Some(client) = &conversation.client
         {
@@ -175,6 +190,7 @@ impl Conversation {
         self.first = self.first.wrapping_add(1);
         while let Some(Owed::Kept(reply)) = self.owed.front() {
             self.ready.extend_from_slice(reply);
+            self.kept_bytes -= reply.len();
             self.owed.pop_front();
             self.first = self.first.wrapping_add(1);
         }

@@ -6,6 +6,7 @@
 use super::{Link, LinkTo, Links, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
+use socket2::{SockRef, TcpKeepalive};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -43,8 +44,12 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                 let mut talking = Talking::new(socket, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
                 log!(Warning, "The connection to {server} is lost: {}", sentence(&lost));
+                // What the system has not delivered is not to be executed behind what goes over the next one. Where it cannot be had, nothing is lost.
+                let _ = SockRef::from(&talking.socket).set_linger(Some(Duration::ZERO));
+                let has_answered = talking.has_answered;
+                drop(talking);
                 links.borrow_mut().lose_written(at);
-                if !talking.has_answered {
+                if !has_answered {
                     sleep(AGAIN_AFTER).await;
                 }
             }
@@ -75,6 +80,7 @@ async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream,
     let no_reply = || "what comes is no reply".to_owned();
     let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
     socket.set_nodelay(true).map_err(failed)?;
+    keep_alive(proxy, &socket).map_err(failed)?;
     let (said, mut owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
@@ -98,6 +104,18 @@ async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream,
     match scanner.is_inside_reply() {
         true => Err(no_reply()),
         false => Ok(socket),
+    }
+}
+
+/// Has the system look whether the server is still there, as with clients.
+fn keep_alive(proxy: &Proxy, socket: &TcpStream) -> io::Result<()> {
+    match proxy.host.engine.config.tcp_keepalive_s() {
+        0 => Ok(()),
+        seconds => {
+            let every = Duration::from_secs(u64::from(seconds));
+            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every / 3);
+            SockRef::from(socket).set_tcp_keepalive(&keepalive)
+        }
     }
 }
 
@@ -208,7 +226,11 @@ impl Talking {
         (link.gathered, link.is_held, link.is_blocked) = (0, false, false);
         while link.written < link.requests.len() {
             match Pin::new(&mut self.socket).poll_write(context, &link.requests[link.written..]) {
-                Poll::Ready(bytes) => link.written += bytes?,
+                Poll::Ready(bytes) => {
+                    link.written += bytes?;
+                    // Whoever takes something is there.
+                    self.has_heard = true;
+                }
                 Poll::Pending => {
                     link.is_blocked = true;
                     break;
