@@ -7,6 +7,7 @@
 //!     TARN_SECONDS=600 TARN_SEED=$RANDOM ./test --test tests -- --nocapture a_cluster_answers_as_one_server
 
 mod parts;
+mod proxied;
 mod routed;
 mod whole;
 

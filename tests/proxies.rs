@@ -9,14 +9,24 @@ use testkit::{Client, Program, Server};
 use wire::{Value, key_slot};
 
 /// A proxy, and what is behind it.
-struct Proxied {
-    shards: Vec<Server>,
-    proxy: Server,
+pub(crate) struct Proxied {
+    pub(crate) shards: Vec<Server>,
+    pub(crate) proxy: Server,
 }
 
 impl Proxied {
     fn begin(count: usize, directives: &[&str]) -> Proxied {
-        let shards: Vec<Server> = (0..count).map(|_| Server::start(Program::Redis, &[]).unwrap()).collect();
+        Proxied::of((&Program::Redis, &[]), count, directives)
+    }
+
+    /// One of so many such servers, with these directives.
+    pub(crate) fn of(
+        (program, of_servers): (&Program, &[&str]),
+        count: usize,
+        directives: &[&str],
+    ) -> Proxied {
+        let start = |_| Server::start(program.clone(), of_servers).unwrap();
+        let shards: Vec<Server> = (0..count).map(start).collect();
         let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
         let own = ["--proxy-shards", &places.join(",")];
         let proxy = Server::start(Program::Proxy(tarn_path()), &[&own[..], directives].concat()).unwrap();

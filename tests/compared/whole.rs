@@ -16,7 +16,7 @@ const DATABASES: u32 = 16;
 const EXPIRY_MS_MAX: i64 = 20_000;
 
 /// Strings of a list.
-fn texts(reply: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+pub fn texts(reply: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let wrong = || format!("no list: {}", reply.escape_ascii());
     let Some(Value::Array(values)) = decode(reply) else { return Err(wrong()) };
     let text = |value| if let Value::Bulk(text) = value { Ok(text) } else { Err(wrong()) };
@@ -119,7 +119,7 @@ pub fn compare(pair: &Pair, topology: &Topology) -> Checked {
     Ok(())
 }
 
-fn compare_key(owner: &mut testkit::Client, alone: &mut testkit::Client, key: &[u8]) -> Checked {
+pub fn compare_key(owner: &mut testkit::Client, alone: &mut testkit::Client, key: &[u8]) -> Checked {
     let ask = |before: &[&str], after: &[&str]| [words(before), vec![key.to_vec()], words(after)].concat();
     let asks: Vec<Request> = vec![
         ask(&["TYPE"], &[]),

@@ -1,0 +1,321 @@
+//! The same generated commands to one server and through a proxy to three: every reply must be the same but where the proxy says that it does not
+//! serve a request, which then the one server never hears of; and at the end every key.
+
+use super::parts::{self, Parts};
+use super::routed::{self, Routed};
+use super::{Checked, SHOWN, whole};
+use crate::proxies::Proxied;
+use crate::{specs, tarn};
+use std::collections::BTreeSet;
+use sys::Prng;
+use testkit::differential::judge::{Queue, Verdict, judge};
+use testkit::differential::{Twist, show};
+use testkit::generate::{Generator, Request, words};
+use testkit::{Budget, Server, Spec};
+
+/// Servers behind the proxy.
+const SHARDS: usize = 3;
+/// Requests between one emptying of everything and the next.
+const ROUND_STEPS: u64 = 2_000;
+/// Requests of an ordinary run.
+const STEPS: u64 = 12_000;
+/// Most requests in one write.
+const PIPELINE_MAX: u64 = 12;
+/// Databases at work.
+const DATABASES: u64 = 3;
+/// Commands that are not generated, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("spop", "takes what it likes"),
+    ("scan", "lists one server after the other: looked at by a step of its own"),
+];
+
+/// What servers are.
+const DIRECTIVES: &[&str] = &["--edition", "memory", "--enable-debug-command", "yes"];
+
+/// The proxy, what is behind it, and the server beside it.
+struct Pair {
+    proxied: Proxied,
+    alone: Server,
+    twist: Option<Twist>,
+    requests: u64,
+    /// Which commands the proxy did not serve, in whatever form.
+    refused: BTreeSet<String>,
+}
+
+/// One round, from empty databases to the comparison of all.
+struct Round<'p> {
+    pair: &'p mut Pair,
+    prng: Prng,
+    generator: Generator<'p>,
+    parts: &'p Parts,
+    many: Routed,
+    one: testkit::Client,
+    last: Vec<String>,
+}
+
+impl Pair {
+    fn begin() -> Pair {
+        let proxied = Proxied::of((&tarn(), DIRECTIVES), SHARDS, &[]);
+        let alone = Server::start(tarn(), DIRECTIVES).expect("it starts");
+        Pair { proxied, alone, twist: None, requests: 0, refused: BTreeSet::new() }
+    }
+
+    /// Plays rounds until one finds something, or the budget is spent.
+    fn run(&mut self, budget: Budget) -> Checked {
+        let is_played = |spec: &Spec| {
+            let is_left_out = LEFT_OUT.iter().any(|(name, _)| *name == spec.name);
+            !is_left_out
+                && (parts::is_played(spec)
+                    || ["keys", "dbsize", "randomkey", "flushdb"].contains(&&*spec.name))
+        };
+        let (specs, parts): (Vec<Spec>, _) = (specs().into_iter().filter(is_played).collect(), Parts::new());
+        for seed in budget.seed.. {
+            if !budget.allows(self.requests) {
+                break;
+            }
+            let many = Routed::new(&[self.proxied.proxy.address()], self.twist);
+            let one = self.alone.connect().expect("it serves");
+            let generator = Generator::new(&specs, seed);
+            let prng = Prng::from_seed(!seed);
+            let last = Vec::new();
+            Round { pair: self, prng, generator, parts: &parts, many, one, last }.play_and_tell(seed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Round<'_> {
+    fn play_and_tell(mut self, seed: u64) -> Checked {
+        let played = self.play();
+        let last = &self.last[self.last.len().saturating_sub(SHOWN)..];
+        let again = format!("to see it again: TARN_SEED={seed} TARN_STEPS=1");
+        played.map_err(|wrong| format!("{wrong}\nbehind\n{}\n{again}", last.join("\n")))
+    }
+
+    fn play(&mut self) -> Checked {
+        self.ask(&[words(&["FLUSHALL"])])?;
+        let until = self.pair.requests + ROUND_STEPS;
+        while self.pair.requests < until {
+            match self.prng.below(100) {
+                0..70 => {
+                    let count = 1 + self.prng.below(PIPELINE_MAX);
+                    let requests: Vec<Request> = (0..count).map(|_| self.request()).collect();
+                    self.ask(&requests)?;
+                }
+                70..90 => self.transaction()?,
+                90..96 => self.script()?,
+                _ => self.state()?,
+            }
+        }
+        self.ask(&[words(&["HELLO", "2"])])?;
+        self.compare()
+    }
+
+    /// A request whose keys have one tag, or now and then each its own.
+    fn request(&mut self) -> Request {
+        let tags: Vec<String> = (0..6).map(|_| format!("t{}", self.prng.below(6))).collect();
+        let are_several = self.prng.one_in(4);
+        loop {
+            let request = self.generator.request();
+            if parts::is_sent(&request) {
+                return self
+                    .parts
+                    .tag(request, |at| tags[if are_several { at % tags.len() } else { 0 }].clone());
+            }
+        }
+    }
+
+    /// Asks both, and the one server only what the proxy serves.
+    fn ask(&mut self, requests: &[Request]) -> Checked {
+        self.ask_for(requests, requests)
+    }
+
+    /// The same of requests whose replies are those to others.
+    fn ask_for(&mut self, requests: &[Request], inner: &[Request]) -> Checked {
+        self.pair.requests += requests.len() as u64;
+        self.last.extend(requests.iter().map(|request| show(request)));
+        let many = self.many.pipeline("", requests)?;
+        let is_served: Vec<bool> = many.iter().map(|reply| !is_refusal(reply)).collect();
+        let sent: Vec<&Request> = requests
+            .iter()
+            .zip(&is_served)
+            .filter(|(_, served)| **served)
+            .map(|(request, _)| request)
+            .collect();
+        let mut one = routed::pipeline(&mut self.one, &sent)?.into_iter();
+        let mut queue = Queue::default();
+        for ((request, many), is_served) in inner.iter().zip(many).zip(is_served) {
+            if !is_served {
+                let name = request[0].to_ascii_lowercase();
+                self.pair.refused.insert(String::from_utf8_lossy(&name).into_owned());
+                continue;
+            }
+            let answers = [Some(many), one.next()];
+            let is_same = judge(request, &answers, &mut queue) == Verdict::Same
+                || parts::is_excused(request, &answers)
+                || self.is_any_key(request, &answers);
+            if !is_same {
+                let shown = |answer: &Option<Vec<u8>>| {
+                    answer.as_deref().unwrap_or_default().escape_ascii().to_string()
+                };
+                let [many, one] = &answers;
+                return Err(format!(
+                    "{}\nthe proxy: {}\none server: {}",
+                    show(request),
+                    shown(many),
+                    shown(one)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// RANDOMKEY says what it likes, as long as there are keys, or none, at both.
+    fn is_any_key(&self, request: &Request, answers: &[Option<Vec<u8>>; 2]) -> bool {
+        let is_null = |answer: &Option<Vec<u8>>| {
+            answer.as_ref().is_some_and(|reply| reply.starts_with(b"$-1") || reply.starts_with(b"_"))
+        };
+        request[0].eq_ignore_ascii_case(b"randomkey")
+            && request.len() == 1
+            && is_null(&answers[0]) == is_null(&answers[1])
+    }
+
+    /// What the proxy does not queue dooms the transaction, of which the one server then hears nothing.
+    fn transaction(&mut self) -> Checked {
+        let tag = format!("t{}", self.prng.below(6));
+        let mut requests = vec![words(&["MULTI"])];
+        for _ in 0..self.prng.below(6) {
+            let request = loop {
+                let request = self.generator.request();
+                let is_of_keys = !self.parts.keys(&request).is_empty();
+                if is_of_keys && parts::is_sent(&request) && !parts::may_be_excused(&request) {
+                    break self.parts.tag(request, |_| tag.clone());
+                }
+            };
+            let name = String::from_utf8_lossy(&request[0]).to_ascii_lowercase();
+            if !self.pair.refused.contains(&name) {
+                requests.push(request);
+            }
+        }
+        requests.push(words(&[if self.prng.one_in(10) { "DISCARD" } else { "EXEC" }]));
+        // One that is refused for the first time is found out before.
+        for request in &requests[1..requests.len() - 1] {
+            self.ask(std::slice::from_ref(request))?;
+        }
+        let names: Vec<String> =
+            requests.iter().map(|one| String::from_utf8_lossy(&one[0]).to_ascii_lowercase()).collect();
+        match names.iter().any(|name| self.pair.refused.contains(name)) {
+            true => Ok(()),
+            false => self.ask(&requests),
+        }
+    }
+
+    /// A request from within a script, which is told its keys.
+    fn script(&mut self) -> Checked {
+        let inner = self.request();
+        let keys: Vec<Vec<u8>> = self.parts.keys(&inner).iter().map(|at| inner[*at].clone()).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let count = keys.len().to_string();
+        let request = [words(&["EVAL", super::SCRIPT, &count]), keys, inner.clone()].concat();
+        self.ask_for(&[request], &[inner])
+    }
+
+    /// The connections get another state.
+    fn state(&mut self) -> Checked {
+        let db = self.prng.below(DATABASES).to_string();
+        let request = match self.prng.below(4) {
+            0 => words(&["HELLO", "3"]),
+            1 => words(&["HELLO", "2"]),
+            _ => words(&["SELECT", &db]),
+        };
+        self.last.push(show(&request));
+        let many = self.many.pipeline("", std::slice::from_ref(&request))?.swap_remove(0);
+        let one = routed::pipeline(&mut self.one, &[&request])?.swap_remove(0);
+        // What HELLO says of a server is its own.
+        match request[0] == b"HELLO" || many == one {
+            true => Ok(()),
+            false => Err(format!("{}: {} and {}", show(&request), many.escape_ascii(), one.escape_ascii())),
+        }
+    }
+
+    /// Compares all keys of all databases.
+    fn compare(&mut self) -> Checked {
+        for db in 0..DATABASES {
+            let select = words(&["SELECT", &db.to_string()]);
+            self.ask(&[select.clone(), words(&["DBSIZE"])])?;
+            let listed = routed::pipeline(&mut self.one, &[&words(&["KEYS", "*"])])?.swap_remove(0);
+            let mut scanned = self.scan()?;
+            let mut keys = whole::texts(&listed)?;
+            scanned.sort_unstable();
+            scanned.dedup();
+            keys.sort_unstable();
+            if scanned != keys {
+                return Err(format!("SCAN through the proxy lists {} keys of {}", scanned.len(), keys.len()));
+            }
+            let mut shards: Vec<testkit::Client> = Vec::new();
+            for shard in &self.pair.proxied.shards {
+                let mut client = shard.connect().expect("it serves");
+                routed::pipeline(&mut client, &[&select])?;
+                shards.push(client);
+            }
+            for key in &keys {
+                let owner = usize::from(wire::key_slot(key)) * SHARDS / wire::SLOTS;
+                whole::compare_key(&mut shards[owner], &mut self.one, key)
+                    .map_err(|wrong| format!("database {db}: {wrong}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All keys that SCAN lists, one step after the other.
+    fn scan(&mut self) -> Result<Vec<Vec<u8>>, String> {
+        let (mut cursor, mut keys) = (b"0".to_vec(), Vec::new());
+        loop {
+            let request = vec![b"SCAN".to_vec(), cursor, b"COUNT".to_vec(), b"7".to_vec()];
+            let reply = self.many.pipeline("", &[request])?.swap_remove(0);
+            let Some(wire::Value::Array(mut parts)) = testkit::client::decode(&reply) else {
+                return Err(format!("SCAN: {}", reply.escape_ascii()));
+            };
+            let (Some(wire::Value::Array(found)), Some(wire::Value::Bulk(next))) = (parts.pop(), parts.pop())
+            else {
+                return Err(format!("SCAN: {}", reply.escape_ascii()));
+            };
+            keys.extend(
+                found
+                    .into_iter()
+                    .filter_map(|key| if let wire::Value::Bulk(key) = key { Some(key) } else { None }),
+            );
+            cursor = next;
+            if cursor == b"0" {
+                return Ok(keys);
+            }
+        }
+    }
+}
+
+fn is_refusal(reply: &[u8]) -> bool {
+    reply.starts_with(b"-CROSSSLOT ")
+        || reply.starts_with(b"-ERR proxy: ") && reply.ends_with(b"is not served by a proxy\r\n")
+}
+
+#[test]
+fn a_proxy_answers_as_one_server_does() {
+    let mut pair = Pair::begin();
+    if let Err(wrong) = pair.run(Budget::from_env(1, STEPS)) {
+        panic!("{wrong}");
+    }
+    println!("{} requests; not served in every form: {:?}", pair.requests, pair.refused);
+}
+
+#[test]
+fn a_fault_in_what_a_proxy_passes_on_is_found() {
+    let mut pair = Pair::begin();
+    pair.twist = Some(|request| {
+        if request[0].eq_ignore_ascii_case(b"append") && request.len() == 3 {
+            request[0] = b"SET".to_vec();
+        }
+    });
+    pair.run(Budget::steps(1, 100_000)).expect_err("the fault was not found");
+}
