@@ -12,7 +12,7 @@ use topology::ShardId;
 use wire::Value;
 
 /// Two masters of Redis, each with half of the slots.
-fn redis_cluster() -> Vec<Server> {
+pub(crate) fn redis_cluster() -> Vec<Server> {
     let servers: Vec<(Server, String)> = [("0", "8191"), ("8192", "16383")]
         .iter()
         .map(|(first, last)| {

@@ -278,6 +278,8 @@ texts! {
     cluster_config_servers = "cluster-config-servers";
     /// The machine, rack or building of this server; empty: not said.
     cluster_zone = "cluster-zone";
+    /// Nodes of the cluster behind a proxy.
+    proxy_cluster = "proxy-cluster";
     /// The servers behind a proxy.
     proxy_shards = "proxy-shards";
     /// What a master is given to authenticate this server, if it wants a password.

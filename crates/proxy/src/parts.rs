@@ -1,7 +1,7 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
 use crate::joins::{Join, own_cursor};
-use crate::upstream::{Layout, NodeNo};
+use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use wire::{Request, encode_arg, encode_request, encode_request_header, key_slot}
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// To this server, as it is.
-    One(NodeNo),
+    /// To this server, as it is; its keys have this slot.
+    One(NodeNo, Option<u16>),
     /// In parts to the servers of its keys.
     Parts(Split),
     /// To all.
@@ -19,14 +19,14 @@ pub enum Plan {
     /// To the server that its cursor names.
     Scan,
     /// It ends a transaction, all of which goes to this server.
-    Transaction(NodeNo),
+    Transaction(NodeNo, Option<u16>),
 }
 
 /// What is sent to whom.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Servers, and what each of them gets.
-    pub each: Vec<(NodeNo, Vec<u8>)>,
+    /// What is sent, to whom, and the slot of its keys, if they have one.
+    pub each: Vec<(NodeNo, Option<u16>, Vec<u8>)>,
     /// How their replies become one; None: there is only one.
     pub join: Option<Join>,
     /// How many replies each gives, of which the last counts.
@@ -34,86 +34,89 @@ pub struct Parts {
 }
 
 impl Parts {
-    fn one(node: NodeNo, bytes: Vec<u8>) -> Parts {
-        Parts { each: vec![(node, bytes)], join: None, replies: 1 }
+    fn one(node: NodeNo, slot: Option<u16>, bytes: Vec<u8>) -> Parts {
+        Parts { each: vec![(node, slot, bytes)], join: None, replies: 1 }
     }
 }
 
-/// Makes what is sent for a request. `luck` is any number.
+/// Makes what is sent for a request; None: a slot is nobody's. `luck` is any number.
 pub fn parts_of(
     plan: Plan,
-    layout: &Layout,
+    routes: &Routes,
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
-) -> Parts {
-    match plan {
-        Plan::One(node) => Parts::one(node, encoded(request)),
-        Plan::Parts(split) => split_up(split, layout, request),
+) -> Option<Parts> {
+    Some(match plan {
+        Plan::One(node, slot) => Parts::one(node, slot, encoded(request)),
+        Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Everywhere(gathering) => {
-            let nodes = layout.nodes.len();
             let bytes = encoded(request);
             let join = match gathering {
                 Gathering::Sum => Join::Sum,
                 Gathering::Same => Join::First,
                 Gathering::Concat => Join::Concat,
-                Gathering::AnyOne => Join::AnyOne(luck % nodes),
+                Gathering::AnyOne => Join::AnyOne(luck % routes.masters.len().max(1)),
                 Gathering::Both => Join::Both,
             };
-            let each = (0..nodes).map(|node| (node as NodeNo, bytes.clone())).collect();
+            let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
             Parts { each, join: Some(join), replies: 1 }
         }
-        Plan::Scan => scan(layout, request),
-        Plan::Transaction(node) => {
+        Plan::Scan => scan(routes, request),
+        Plan::Transaction(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
             encode_request(&mut bytes, &[b"MULTI"]);
             queue.iter().for_each(|queued| encode(&mut bytes, &queued.request()));
             encode_request(&mut bytes, &[b"EXEC"]);
-            Parts { each: vec![(node, bytes)], join: None, replies: queue.len() + 2 }
+            Parts { replies: queue.len() + 2, ..Parts::one(node, slot, bytes) }
         }
-    }
+    })
 }
 
-fn scan(layout: &Layout, request: &Request<'_>) -> Parts {
-    let nodes = layout.nodes.len();
+fn scan(routes: &Routes, request: &Request<'_>) -> Parts {
+    let nodes = routes.nodes.len();
     // What is no cursor is refused by any server.
-    let Some((node, own)) = own_cursor(request.arg(1), nodes) else { return Parts::one(0, encoded(request)) };
+    let Some((node, own)) = own_cursor(request.arg(1), nodes) else {
+        return Parts::one(0, None, encoded(request));
+    };
     let mut bytes = Vec::new();
     encode_request_header(&mut bytes, request.len());
     encode_arg(&mut bytes, request.arg(0));
     encode_arg(&mut bytes, own.to_string().as_bytes());
     request.iter().skip(2).for_each(|arg| encode_arg(&mut bytes, arg));
-    Parts { join: Some(Join::Cursor(node, nodes)), ..Parts::one(node as NodeNo, bytes) }
+    Parts { join: Some(Join::Cursor(node, nodes)), ..Parts::one(node as NodeNo, None, bytes) }
 }
 
-fn split_up(split: Split, layout: &Layout, request: &Request<'_>) -> Parts {
+fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
     let step = if split == Split::Pairs { 2 } else { 1 };
     if !(request.len() - 1).is_multiple_of(step) {
         // A value is missing, which any server says in its words.
-        return Parts::one(0, encoded(request));
+        return Some(Parts::one(*routes.masters.first()?, None, encoded(request)));
     }
-    let mut words: BTreeMap<NodeNo, Vec<&[u8]>> = BTreeMap::new();
-    let mut nodes = Vec::new();
+    let mut words: BTreeMap<(NodeNo, Option<u16>), Vec<&[u8]>> = BTreeMap::new();
+    let mut owners = Vec::new();
     for at in (1..request.len()).step_by(step) {
-        let node = layout.of(key_slot(request.arg(at)));
-        nodes.push(node);
-        words.entry(node).or_default().extend((at..at + step).map(|at| request.arg(at)));
+        let slot = key_slot(request.arg(at));
+        // A node of a cluster takes one slot at a time.
+        let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
+        owners.push(owner);
+        words.entry(owner).or_default().extend((at..at + step).map(|at| request.arg(at)));
     }
-    let part_of = |node: NodeNo| words.range(..node).count() as u16;
+    let part_of = |owner| words.range(..owner).count() as u16;
     let join = match split {
-        Split::Places => Join::Places(nodes.into_iter().map(part_of).collect()),
+        Split::Places => Join::Places(owners.into_iter().map(part_of).collect()),
         Split::Sum => Join::Sum,
         Split::Pairs => Join::First,
     };
-    let each = words.iter().map(|(node, words)| {
+    let each = words.iter().map(|((node, slot), words)| {
         let mut bytes = Vec::new();
         encode_request_header(&mut bytes, words.len() + 1);
         encode_arg(&mut bytes, request.arg(0));
         words.iter().for_each(|word| encode_arg(&mut bytes, word));
-        (*node, bytes)
+        (*node, *slot, bytes)
     });
-    Parts { each: each.collect(), join: Some(join), replies: 1 }
+    Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
 }
 
 fn encode(bytes: &mut Vec<u8>, request: &Request<'_>) {
@@ -130,17 +133,18 @@ fn encoded(request: &Request<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Upstream;
     use wire::RequestBuf;
 
     fn parts(plan: Plan, line: &str) -> (Vec<(NodeNo, String)>, Option<Join>) {
-        let layout = Layout::parse("a:1,b:1,c:1").unwrap();
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
         let request = RequestBuf::from_args(line.split(' '));
-        let parts = parts_of(plan, &layout, &request.as_request(), None, 4);
+        let parts = parts_of(plan, &routes, &request.as_request(), None, 4).unwrap();
         let said = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
         };
-        (parts.each.into_iter().map(|(node, bytes)| (node, said(bytes))).collect(), parts.join)
+        (parts.each.into_iter().map(|(node, _, bytes)| (node, said(bytes))).collect(), parts.join)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One batch of requests: which way each goes.
 
-use crate::links::{self, LinkTo, Links, SharedLinks, conversation::Key};
+use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
 use crate::parts::{Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
@@ -20,6 +20,7 @@ use wire::{Batch, Reply, Request, RequestBuf};
 
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
+const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// Runs the requests of one worker's sessions.
@@ -44,7 +45,7 @@ impl Runner {
     /// The runner of worker number `worker`.
     pub fn new(proxy: Arc<Proxy>, worker: usize) -> Runner {
         let host = proxy.host.runner(worker);
-        let links = links::begin(proxy.layout.nodes.len());
+        let links = links::begin(&proxy);
         Runner { proxy, worker, host, links }
     }
 
@@ -58,6 +59,7 @@ impl Runner {
         out: &mut Vec<u8>,
     ) -> (Stop, Shown) {
         let now = self.proxy.host.engine.clock.now();
+        self.links.borrow_mut().look_at_routes();
         let mut forwarded = Forwarded::default();
         let mut stop = Stop::Done;
         for at in from..requests.len() {
@@ -126,17 +128,21 @@ impl Runner {
         }
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
-        // A request of such a command without a key is wrong, which any server says in its words.
-        let one = || Plan::One(self.proxy.layout.of(slot.unwrap_or(0)));
         Verdict::Send(match way {
-            Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => one(),
+            Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => {
+                // A request of such a command without a key is wrong, which any server says in its words.
+                match self.links.borrow().routes.of(slot.unwrap_or(0)) {
+                    Some(node) => Plan::One(node, slot),
+                    None => return Verdict::Refuse(Error::text(NOT_SERVED)),
+                }
+            }
             Way::Split(split) if self.may_split(command) => Plan::Parts(split),
             Way::Slot | Way::Split(_) if !is_of_one => return Verdict::Refuse(Error::text(CROSSSLOT)),
             Way::Everywhere(gathering) => Plan::Everywhere(gathering),
-            Way::Scan => Plan::Scan,
+            Way::Scan if !self.links.borrow().routes.is_cluster => Plan::Scan,
             // There is none to execute.
             Way::Exec => return Verdict::Here,
-            Way::Slot | Way::Split(_) | Way::Here | Way::Refused => {
+            Way::Slot | Way::Split(_) | Way::Scan | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })
@@ -151,8 +157,11 @@ impl Runner {
     fn judge_queued(&self, front: &mut Front, command: &Command, way: Way, request: &Request<'_>) -> Verdict {
         match way {
             Way::Exec if front.inner.transaction.as_ref().is_some_and(|one| !one.is_doomed) => {
-                let slot = front.queued_slot.take();
-                Verdict::Send(Plan::Transaction(self.proxy.layout.of(slot.unwrap_or(0))))
+                let slot = front.queued_slot;
+                match self.links.borrow().routes.of(slot.unwrap_or(0)) {
+                    Some(node) => Verdict::Send(Plan::Transaction(node, slot)),
+                    None => Verdict::Refuse(Error::text(NOT_SERVED)),
+                }
             }
             // It is given up, or has been refused, or is another MULTI.
             _ if command.is(Flags::RUNS_IN_MULTI) => {
@@ -220,29 +229,32 @@ impl Runner {
             front.wait_for(Wait::Owed(OWED_MAX / 2));
             return false;
         }
+        // What was asked by other routes is answered first, so that nothing overtakes it.
+        let version = self.links.borrow().routes.version;
+        if front.owed > 0 && front.version != version {
+            front.wait_for(Wait::Owed(0));
+            return false;
+        }
+        front.version = version;
         let own = self.proxy.host.names.own(Some(command), request);
-        if let (Plan::One(node), None, Some(sent)) = (plan, &own, request.as_sent()) {
-            return self.send_as_it_is(front, node, sent);
+        if let (Plan::One(node, slot), None, Some(sent)) = (plan, &own, request.as_sent()) {
+            return self.send_as_it_is(front, (node, slot), sent);
         }
         let request = own.as_ref().map_or(*request, RequestBuf::as_request);
         self.send_parts(front, plan, &request)
     }
 
     #[inline]
-    fn send_as_it_is(&mut self, front: &mut Front, node: NodeNo, sent: &[u8]) -> bool {
+    fn send_as_it_is(&mut self, front: &mut Front, (node, slot): (NodeNo, Option<u16>), sent: &[u8]) -> bool {
         let links = &mut *self.links.borrow_mut();
-        let way = LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize };
-        let at = links.place(&way);
+        let at = links.place(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize });
         if links.is_full(at, &front.inner.client) {
             front.wait_for(Wait::Room);
             return false;
         }
-        if links.begins(at) {
-            links::start(&self.links, at, way, &self.proxy);
-        }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
-        links.push(at, sent, whose, (number, 0), 1);
+        links.push(at, sent, Pushed { whose, reply: (number, 0), slot, replies: 1 });
         true
     }
 
@@ -250,26 +262,32 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
-        let parts = parts_of(plan, &self.proxy.layout, request, transaction, luck);
+        let Some(parts) = parts_of(plan, &links.routes, request, transaction, luck) else {
+            front.refused = Some(Error::text(NOT_SERVED));
+            front.wait_for(Wait::Owed(0));
+            front.inner.client.wake();
+            return false;
+        };
         let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
-        let ways = parts.each.iter().map(|(node, _)| LinkTo { node: *node, protocol, db });
-        let places: Vec<(LinkTo, usize)> = ways.map(|way| (way, links.place(&way))).collect();
+        let ways = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db });
+        let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
         // All or none.
-        if places.iter().any(|(_, at)| links.is_full(*at, &front.inner.client)) {
+        if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
             front.wait_for(Wait::Room);
             return false;
         }
-        front.inner.leave_transaction();
+        if matches!(plan, Plan::Transaction(..)) {
+            front.inner.leave_transaction();
+            front.queued_slot = None;
+        }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
             Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
             None => links.conversations.owe(whose, is_wanted),
         };
-        for (part, ((way, at), (_, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
-            if links.begins(at) {
-                links::start(&self.links, at, way, &self.proxy);
-            }
-            links.push(at, bytes, whose, (number, part as u16), parts.replies);
+        for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
+            let reply = (number, part as u16);
+            links.push(at, bytes, Pushed { whose, reply, slot: *slot, replies: parts.replies });
         }
         true
     }

@@ -2,7 +2,7 @@
 
 use crate::links::{self, conversation::Key};
 use crate::run::{self, Runner};
-use crate::upstream::Layout;
+use crate::upstream::Upstream;
 use crate::ways::Way;
 use command::Error;
 use config::Config;
@@ -20,7 +20,7 @@ pub struct Proxy {
     /// Knows clients, users and directives, and answers what needs no data.
     pub host: Arc<Server>,
     /// Who is behind it.
-    pub layout: Layout,
+    pub upstream: Arc<Upstream>,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -35,6 +35,8 @@ pub struct Front {
     pub owed: usize,
     /// Why its next request is refused, where that has been found out and others are to be answered first.
     pub refused: Option<Error>,
+    /// By which routes it has asked for what it is owed.
+    pub version: u64,
     /// The slot of the keys of its transaction, as far as that has come.
     pub queued_slot: Option<u16>,
     /// What has to be before anything further is run.
@@ -121,6 +123,7 @@ impl Service for Proxy {
             key: None,
             owed: 0,
             refused: None,
+            version: 0,
             queued_slot: None,
             wait: None,
         }

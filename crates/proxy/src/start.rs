@@ -1,7 +1,7 @@
 //! The story of one run of `tarn proxy`.
 
 use crate::serve::Proxy;
-use crate::upstream::Layout;
+use crate::upstream::Upstream;
 use config::{Config, Startup};
 use net::{descriptors, listen::Listeners};
 use std::io;
@@ -24,6 +24,8 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
 
   --proxy-shards LIST              the servers, as HOST:PORT with commas between them: each has as many slots as the others,
                                    or those that stand in front of it, as in 0-8191=a:6379,8192-16383=b:6379
+  --proxy-cluster LIST             nodes of a Redis Cluster, or of Tarn's, as HOST:PORT with commas between them, instead:
+                                   it is asked who has which slots
   --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
@@ -61,14 +63,7 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
-    let text = String::from_utf8_lossy(&config.proxy_shards()).into_owned();
-    if text.is_empty() {
-        return Err(io::Error::other(
-            "a proxy wants `proxy-shards`: `host:port` of each server behind it, with commas between them",
-        ));
-    }
-    let layout =
-        Layout::parse(&text).map_err(|error| io::Error::other(format!("`proxy-shards`: {error}")))?;
+    let upstream = upstream(&config).map_err(io::Error::other)?;
     server::start::check_names(&config).map_err(io::Error::other)?;
     if config.databases() > DATABASES_MAX {
         return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
@@ -85,11 +80,33 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         Notice,
         "Tarn {}, a proxy of {} servers, pid {}",
         env!("CARGO_PKG_VERSION"),
-        layout.nodes.len(),
+        upstream.routes().masters.len(),
         std::process::id()
     );
     listeners.addresses().iter().for_each(|(_, address)| log!(Notice, "Listening on {address}"));
     warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
-    let proxy = Arc::new(Proxy { host: host.clone(), layout, ways: crate::ways::table() });
+    let proxy = Arc::new(Proxy { host: host.clone(), upstream, ways: crate::ways::table() });
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
+}
+
+/// What the directives say is behind it.
+fn upstream(config: &Config) -> Result<Arc<Upstream>, String> {
+    let shards = String::from_utf8_lossy(&config.proxy_shards()).into_owned();
+    let cluster = String::from_utf8_lossy(&config.proxy_cluster()).into_owned();
+    match (shards.is_empty(), cluster.is_empty()) {
+        (false, true) => {
+            Upstream::fixed(&shards).map(Arc::new).map_err(|error| format!("`proxy-shards`: {error}"))
+        }
+        (true, false) => {
+            let (user, password) = (config.masteruser(), config.masterauth());
+            let credentials = match (user.is_empty(), password.is_empty()) {
+                (true, true) => Vec::new(),
+                (true, false) => vec![password],
+                (false, _) => vec![user, password],
+            };
+            Upstream::cluster(&cluster, credentials).map_err(|error| format!("`proxy-cluster`: {error}"))
+        }
+        (true, true) => Err("a proxy wants `proxy-shards`, or `proxy-cluster`: `host:port` of servers behind it, with commas between them".to_owned()),
+        (false, false) => Err("`proxy-shards` and `proxy-cluster` are both set: a proxy is in front of one or the other".to_owned()),
+    }
 }

@@ -43,8 +43,10 @@ pub fn run(args: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Startup::Serve { config, warnings }) => {
-            if !config.proxy_shards().is_empty() {
-                eprintln!("`proxy-shards` is a directive of `tarn proxy`: a server has its keys itself");
+            if !config.proxy_shards().is_empty() || !config.proxy_cluster().is_empty() {
+                eprintln!(
+                    "`proxy-shards` and `proxy-cluster` are directives of `tarn proxy`: a server has its keys itself"
+                );
                 return ExitCode::FAILURE;
             }
             if let Err(error) = check_names(&config) {

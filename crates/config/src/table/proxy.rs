@@ -4,6 +4,9 @@ use crate::row::{BOOL, Row, TEXT, int, works};
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    works("proxy-cluster", TEXT, "").fixed().here(
+        "Tarn's own, of `tarn proxy`: some nodes of the cluster behind it, as `host:port` with commas between them; it is asked who has which slots, and followed",
+    ),
     works("proxy-shard-timeout", int(0, 86_400), "10").fixed().here(
         "Tarn's own, of `tarn proxy`: seconds after which a server that owes replies and sends nothing counts as lost; 0: never",
     ),

@@ -7,14 +7,17 @@
 //! Thread rule: a worker's own.
 
 pub mod conversation;
+mod redirect;
 mod task;
 
 use crate::serve::Proxy;
-use crate::upstream::NodeNo;
+use crate::upstream::{NodeNo, Routes};
 use conversation::{Conversations, Key};
 use net::client::Client;
+use redirect::Redirection;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,21 +38,43 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// The longest that a request waits, by a worker that is busy; one that rests is woken by what is on its way.
 const PATIENCE: Duration = Duration::from_micros(50);
 
+/// How often a request is sent elsewhere before that is what its client is told.
+const REDIRECTIONS_MAX: u8 = 16;
+
 /// Whose reply comes next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Debug)]
 struct Ticket {
     whose: Key,
     /// Which reply it is of those that its client is owed, and which part of it.
     reply: (u32, u16),
+    /// The slot of its keys; None: it has none, or of several.
+    slot: Option<u16>,
     /// How long the request is.
     bytes: usize,
     /// How many replies there are to it, of which the last one counts: a transaction is one request here.
     replies: usize,
+    /// How many of these have come.
+    came: usize,
+    /// What one of them said that was sent elsewhere.
+    moved: Option<Box<[u8]>>,
+    /// How often it was sent elsewhere.
+    redirections: u8,
+}
+
+/// A request that is to go elsewhere, when it is known what became of those behind it.
+struct Parked {
+    ticket: Ticket,
+    request: Vec<u8>,
+    /// What its client is told if it cannot.
+    error: Vec<u8>,
+    to: NodeNo,
+    /// It goes behind an ASKING.
+    is_asking: bool,
 }
 
 /// One link: requests on their way to a server, and whose they are.
-#[derive(Default)]
 struct Link {
+    way: LinkTo,
     /// Requests that were not answered, from the first byte of the first on.
     requests: Vec<u8>,
     /// How many of these bytes are of requests that were answered.
@@ -57,7 +82,9 @@ struct Link {
     /// How many of them the socket has taken.
     written: usize,
     tickets: VecDeque<Ticket>,
-    /// How many of them are of requests that were not written.
+    /// Requests that were sent elsewhere, while others of their clients and slots are under way behind them.
+    parked: Vec<Parked>,
+    /// How many of the tickets are of requests that were not written.
     gathered: usize,
     /// When the first of these came.
     gathers_since: Ticks,
@@ -88,12 +115,29 @@ pub struct LinkTo {
     pub db: usize,
 }
 
+/// A request on its way: whose it is, and what is expected of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pushed {
+    /// Whose.
+    pub whose: Key,
+    /// Which reply it is of those that its client is owed, and which part of it.
+    pub reply: (u32, u16),
+    /// The slot of its keys, if they have one.
+    pub slot: Option<u16>,
+    /// How many replies there are to it, of which the last one counts.
+    pub replies: usize,
+}
+
 /// All links of a worker.
 pub struct Links {
     links: Vec<Link>,
-    nodes: usize,
+    /// Where the links are: by database, then by server and protocol.
+    places: Vec<Vec<Option<usize>>>,
     /// What clients are owed.
     pub conversations: Conversations,
+    /// Who has which slot, as far as this worker has seen.
+    pub routes: Arc<Routes>,
+    proxy: Arc<Proxy>,
     buffer: Vec<u8>,
     /// Links that gather requests.
     held: Vec<usize>,
@@ -111,12 +155,14 @@ thread_local! {
 }
 
 /// Begins those of this thread.
-pub fn begin(nodes: usize) -> SharedLinks {
+pub fn begin(proxy: &Arc<Proxy>) -> SharedLinks {
     let ticks = TickClock::default();
     let links = Links {
         links: Vec::new(),
-        nodes,
+        places: Vec::new(),
         conversations: Conversations::default(),
+        routes: proxy.upstream.routes(),
+        proxy: proxy.clone(),
         buffer: vec![0; READ_BYTES],
         held: Vec::new(),
         patience: ticks.ticks_in(PATIENCE),
@@ -137,25 +183,61 @@ pub fn forget(key: Key) {
 }
 
 impl Links {
+    /// Looks whether slots have gone elsewhere.
+    #[inline]
+    pub fn look_at_routes(&mut self) {
+        if self.proxy.upstream.is_past(&self.routes) {
+            self.routes = self.proxy.upstream.routes();
+        }
+    }
+
     /// Where the link to a server is on which this protocol is spoken, for a database: none has requests for several, so that
     /// nothing can be done in the wrong one.
     #[inline]
-    pub fn place(&mut self, way: &LinkTo) -> usize {
-        let is_resp3 = usize::from(way.protocol == Protocol::Resp3);
-        let at = 2 * (way.db * self.nodes + usize::from(way.node)) + is_resp3;
-        if at >= self.links.len() {
-            self.links.resize_with(at + 1, Link::default);
+    pub fn place(&mut self, way: LinkTo) -> usize {
+        let at = 2 * usize::from(way.node) + usize::from(way.protocol == Protocol::Resp3);
+        match self.places.get(way.db).and_then(|places| *places.get(at)?) {
+            Some(place) => place,
+            None => self.begin_link(way, at),
         }
-        at
+    }
+
+    #[cold]
+    fn begin_link(&mut self, way: LinkTo, at: usize) -> usize {
+        if self.places.len() <= way.db {
+            self.places.resize_with(way.db + 1, Vec::new);
+        }
+        let places = &mut self.places[way.db];
+        if places.len() <= at {
+            places.resize(at + 1, None);
+        }
+        places[at] = Some(self.links.len());
+        self.links.push(Link::new(way));
+        self.links.len() - 1
     }
 
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
-    pub fn push(&mut self, at: usize, request: &[u8], whose: Key, reply: (u32, u16), replies: usize) {
+    pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
+        let Pushed { whose, reply, slot, replies } = pushed;
+        let bytes = request.len();
+        self.enqueue(
+            at,
+            request,
+            Ticket { whose, reply, slot, bytes, replies, came: 0, moved: None, redirections: 0 },
+        );
+    }
+
+    #[inline]
+    fn enqueue(&mut self, at: usize, request: &[u8], ticket: Ticket) {
         let link = &mut self.links[at];
         link.requests.extend_from_slice(request);
-        link.tickets.push_back(Ticket { whose, reply, bytes: request.len(), replies });
+        link.tickets.push_back(ticket);
         link.gathered += 1;
+        if !link.is_begun {
+            link.is_begun = true;
+            start(at, link.way, &self.proxy);
+        }
         if !link.is_woken {
             self.wake_or_hold(at);
         }
@@ -206,9 +288,89 @@ impl Links {
         is_full
     }
 
-    /// Whether a link's task has yet to begin; it counts as begun from now on.
-    pub fn begins(&mut self, at: usize) -> bool {
-        !std::mem::replace(&mut self.links[at].is_begun, true)
+    /// A reply has come by a link.
+    ///
+    /// # Errors
+    /// Nobody is owed one: the connection is of no use.
+    fn take_reply(&mut self, at: usize, reply: &[u8]) -> io::Result<()> {
+        let link = &mut self.links[at];
+        let (answered, written) = (link.answered, link.written);
+        // Whatever comes before a request is with the server, whole, is no reply to it; what nobody asked for is none either.
+        let asked = link.tickets.front_mut().filter(|ticket| answered + ticket.bytes <= written);
+        let Some(ticket) = asked.filter(|_| reply.first() != Some(&b'>')) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        ticket.came += 1;
+        if ticket.came < ticket.replies {
+            if ticket.moved.is_none() && reply.starts_with(b"-MOVED ") {
+                ticket.moved = Some(reply.into());
+            }
+            return Ok(());
+        }
+        let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
+        link.answered += ticket.bytes;
+        if reply.first() == Some(&b'-') && self.routes.is_cluster {
+            // Of a transaction none of whose requests was done.
+            let moved = ticket.moved.take().filter(|_| reply.starts_with(b"-EXECABORT"));
+            let line = moved.as_deref().unwrap_or(reply);
+            if self.redirect(at, &ticket, line) {
+                return Ok(());
+            }
+        }
+        self.conversations.answer(ticket.whose, ticket.reply, reply);
+        if !self.links[at].parked.is_empty() {
+            self.note_done(at, &ticket);
+        }
+        Ok(())
+    }
+
+    /// Sends a request elsewhere that was refused for its slot. Who has asked for something of the same slot behind it finds out first whether that was
+    /// done: then the first is not done any more, and its client is told what it was told.
+    fn redirect(&mut self, at: usize, ticket: &Ticket, line: &[u8]) -> bool {
+        let link = &mut self.links[at];
+        let said_by = &self.routes.nodes[usize::from(link.way.node)];
+        let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
+        let (slot, to, is_asking) = match found {
+            Some(Redirection::Moved(slot, node)) => (slot, self.proxy.upstream.note_moved(slot, node), false),
+            Some(Redirection::Ask(slot, node)) => (slot, self.proxy.upstream.note_node(node), true),
+            None => return false,
+        };
+        let Some(to) = to.filter(|_| ticket.slot == Some(slot)) else { return false };
+        let request = link.requests[link.answered - ticket.bytes..link.answered].to_vec();
+        let ticket = Ticket { came: 0, moved: None, redirections: ticket.redirections + 1, ..ticket.clone() };
+        let (whose, slot) = (ticket.whose, ticket.slot);
+        link.parked.push(Parked { ticket, request, error: line.to_vec(), to, is_asking });
+        self.look_at_routes();
+        if !self.links[at].has_of(whose, slot) {
+            self.send_elsewhere(at, whose, slot);
+        }
+        true
+    }
+
+    /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
+    fn note_done(&mut self, at: usize, done: &Ticket) {
+        for parked in self.links[at].take_parked(done.whose, done.slot) {
+            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+        }
+    }
+
+    /// Sends a client's requests of a slot elsewhere.
+    fn send_elsewhere(&mut self, at: usize, whose: Key, slot: Option<u16>) {
+        let way = self.links[at].way;
+        for parked in self.links[at].take_parked(whose, slot) {
+            let to = self.place(LinkTo { node: parked.to, ..way });
+            let Parked { mut ticket, request, is_asking, .. } = parked;
+            match is_asking {
+                false => self.enqueue(to, &request, ticket),
+                true => {
+                    let mut bytes = Vec::with_capacity(request.len() + 20);
+                    wire::encode_request(&mut bytes, &[b"ASKING"]);
+                    bytes.extend_from_slice(&request);
+                    (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
+                    self.enqueue(to, &bytes, ticket);
+                }
+            }
+        }
     }
 }
 
@@ -222,6 +384,37 @@ pub fn rest() {
 }
 
 impl Link {
+    fn new(way: LinkTo) -> Link {
+        Link {
+            way,
+            requests: Vec::new(),
+            answered: 0,
+            written: 0,
+            tickets: VecDeque::new(),
+            parked: Vec::new(),
+            gathered: 0,
+            gathers_since: Ticks(0),
+            is_blocked: false,
+            waker: None,
+            is_woken: false,
+            is_held: false,
+            is_listed: false,
+            is_begun: false,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a client has requests of a slot under way.
+    fn has_of(&self, whose: Key, slot: Option<u16>) -> bool {
+        self.tickets.iter().any(|ticket| ticket.whose == whose && ticket.slot == slot)
+    }
+
+    /// Takes a client's requests of a slot that were sent elsewhere, in their order.
+    fn take_parked(&mut self, whose: Key, slot: Option<u16>) -> Vec<Parked> {
+        let is_its = |parked: &mut Parked| parked.ticket.whose == whose && parked.ticket.slot == slot;
+        self.parked.extract_if(.., is_its).collect()
+    }
+
     /// Whether requests may wait for others to be written with them: while so many are on their way that the shard has enough to do.
     #[inline]
     fn may_wait(&self) -> bool {
@@ -254,7 +447,11 @@ impl Link {
     }
 }
 
-/// Starts the task of a link.
-pub fn start(links: &SharedLinks, at: usize, way: LinkTo, proxy: &Arc<Proxy>) {
-    tokio::task::spawn_local(task::run(links.clone(), at, way, proxy.clone()));
+/// Starts the task of a link of this thread.
+fn start(at: usize, way: LinkTo, proxy: &Arc<Proxy>) {
+    HERE.with_borrow(|here| {
+        if let Some(links) = here {
+            tokio::task::spawn_local(task::run(links.clone(), at, way, proxy.clone()));
+        }
+    });
 }

@@ -3,7 +3,7 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
-use super::{Link, LinkTo, Links, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use socket2::{SockRef, TcpKeepalive};
@@ -31,7 +31,7 @@ const UNANSWERED: &[u8] =
 
 /// Runs for the life of the worker. A connection is made when there is something to send.
 pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) {
-    let server = &proxy.layout.nodes[usize::from(way.node)];
+    let server = &proxy.upstream.routes().nodes[usize::from(way.node)];
     let silence_max = Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
     let mut is_told = false;
     loop {
@@ -242,9 +242,14 @@ impl Talking {
 
     /// Gives the replies in the first bytes of the buffer to those whose they are.
     fn give_out(&mut self, links: &mut Links, at: usize, bytes: usize) -> io::Result<()> {
-        let Links { links, conversations, buffer, .. } = links;
-        let link = &mut links[at];
-        let mut rest = &buffer[..bytes];
+        let buffer = std::mem::take(&mut links.buffer);
+        let given = self.give_out_of(links, at, &buffer[..bytes]);
+        links.buffer = buffer;
+        links.links[at].settle();
+        given
+    }
+
+    fn give_out_of(&mut self, links: &mut Links, at: usize, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {
             let (used, kind) = self.scanner.advance(rest).map_err(|_| io::ErrorKind::InvalidData)?;
             let (piece, behind) = rest.split_at(used);
@@ -253,36 +258,14 @@ impl Talking {
                 self.partial.extend_from_slice(piece);
                 break;
             }
-            // Whatever comes before a request is with the server, whole, is no reply to it.
-            let (answered, written) = (link.answered, link.written);
-            let asked = link.tickets.front_mut().filter(|ticket| answered + ticket.bytes <= written);
-            let Some(ticket) = asked else { return Err(io::ErrorKind::InvalidData.into()) };
-            if ticket.replies > 1 {
-                // Of a transaction's requests: what its end says counts.
-                ticket.replies -= 1;
-                self.partial = Vec::new();
-                continue;
-            }
-            let Ticket { whose, reply: place, bytes, .. } = *ticket;
-            let reply = match self.partial.is_empty() {
-                true => piece,
-                false => {
-                    self.partial.extend_from_slice(piece);
-                    &self.partial[..]
-                }
-            };
-            // Nobody asked for it, and it is no reply.
-            if reply.first() == Some(&b'>') {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            link.tickets.pop_front();
-            link.answered += bytes;
-            conversations.answer(whose, place, reply);
-            if !self.partial.is_empty() {
-                self.partial = Vec::new();
+            if self.partial.is_empty() {
+                links.take_reply(at, piece)?;
+            } else {
+                self.partial.extend_from_slice(piece);
+                let reply = std::mem::take(&mut self.partial);
+                links.take_reply(at, &reply)?;
             }
         }
-        link.settle();
         Ok(())
     }
 }
@@ -322,6 +305,8 @@ impl Link {
 impl Links {
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
+        self.proxy.upstream.hurry();
+        self.refuse_parked(at);
         let link = &mut self.links[at];
         let (mut end, written) = (link.answered, link.written);
         let (tickets, requests) = link.empty();
@@ -339,12 +324,34 @@ impl Links {
         link.wake_waiting();
     }
 
-    /// No connection can be made: all that waits for one is answered with this error.
+    /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
-        let link = &mut self.links[at];
-        for ticket in link.empty().0 {
-            self.conversations.answer(ticket.whose, ticket.reply, error);
+        self.proxy.upstream.hurry();
+        self.look_at_routes();
+        self.refuse_parked(at);
+        let way = self.links[at].way;
+        let mut end = self.links[at].answered;
+        let (tickets, requests) = self.links[at].empty();
+        for mut ticket in tickets {
+            let begin = end;
+            end += ticket.bytes;
+            let owner = ticket.slot.and_then(|slot| self.routes.of(slot));
+            match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
+                Some(node) => {
+                    ticket.redirections += 1;
+                    let to = self.place(LinkTo { node, ..way });
+                    self.enqueue(to, &requests[begin..end], ticket);
+                }
+                None => self.conversations.answer(ticket.whose, ticket.reply, error),
+            }
         }
-        link.wake_waiting();
+        self.links[at].wake_waiting();
+    }
+
+    /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
+    fn refuse_parked(&mut self, at: usize) {
+        for parked in std::mem::take(&mut self.links[at].parked) {
+            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+        }
     }
 }

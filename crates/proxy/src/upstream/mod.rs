@@ -1,0 +1,192 @@
+//! What is behind the proxy: which server has which slots, at this moment.
+//!
+//! Servers are numbered as they become known, and keep their numbers, so that links can be held by number; one that has no slots any more keeps its
+//! number, too.
+//!
+//! Thread rule: shared. A worker has the routes that it has seen last, and looks once a batch whether there are newer ones.
+
+mod cluster;
+mod layout;
+
+use parking_lot::{Mutex, RwLock};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use wire::SLOTS;
+
+/// A server's number.
+pub type NodeNo = u16;
+
+/// The owner of slots that nobody has.
+const NOBODY: NodeNo = NodeNo::MAX;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.host, self.port)
+    }
+}
+
+impl Node {
+    /// Reads `host:port`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> Result<Node, String> {
+        let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match parsed {
+            Some((host, port)) if !host.is_empty() && port > 0 => {
+                Ok(Node { host: host.trim_matches(['[', ']']).to_owned(), port })
+            }
+            _ => Err(format!("`{text}` is no `host:port`")),
+        }
+    }
+}
+
+/// Who has which slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// Later ones have a greater one.
+    pub version: u64,
+    /// All servers that were ever known, by number.
+    pub nodes: Vec<Node>,
+    /// Those that have slots.
+    pub masters: Vec<NodeNo>,
+    /// The servers are nodes of a cluster: they take no request of several slots, and slots move.
+    pub is_cluster: bool,
+    slots: Box<[NodeNo]>,
+}
+
+impl Routes {
+    /// Nobody has a slot.
+    fn empty(is_cluster: bool) -> Routes {
+        let slots = vec![NOBODY; SLOTS].into_boxed_slice();
+        Routes { version: 0, nodes: Vec::new(), masters: Vec::new(), is_cluster, slots }
+    }
+
+    /// Who has a slot.
+    #[inline]
+    pub fn of(&self, slot: u16) -> Option<NodeNo> {
+        Some(self.slots[usize::from(slot)]).filter(|node| *node != NOBODY)
+    }
+
+    /// The number of a server, which it has from now on.
+    fn number(&mut self, node: Node) -> Option<NodeNo> {
+        let known = self.nodes.iter().position(|known| *known == node);
+        let number = known.unwrap_or_else(|| {
+            self.nodes.push(node);
+            self.nodes.len() - 1
+        });
+        NodeNo::try_from(number).ok().filter(|number| *number != NOBODY)
+    }
+
+    /// Notes who has slots, by all of them.
+    fn note_masters(&mut self) {
+        let mut masters: Vec<NodeNo> = self.slots.iter().copied().filter(|node| *node != NOBODY).collect();
+        masters.sort_unstable();
+        masters.dedup();
+        self.masters = masters;
+    }
+}
+
+/// What is behind the proxy.
+pub struct Upstream {
+    current: RwLock<Arc<Routes>>,
+    version: AtomicU64,
+    /// Has whoever follows a cluster ask at once.
+    hurry: Option<Mutex<SyncSender<()>>>,
+}
+
+impl Upstream {
+    /// Servers that have their slots for ever, as `proxy-shards` says.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn fixed(text: &str) -> Result<Upstream, String> {
+        Ok(Upstream::new(layout::parse(text)?, None))
+    }
+
+    /// A cluster, known by some of its nodes, as `proxy-cluster` says. It is asked for its slots now, and followed.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or why no node tells its slots.
+    pub fn cluster(text: &str, credentials: Vec<Vec<u8>>) -> Result<Arc<Upstream>, String> {
+        let seeds = text.split(',').map(|word| Node::parse(word.trim())).collect::<Result<Vec<_>, _>>()?;
+        let asking = cluster::Asking { seeds, credentials };
+        let routes = asking.ask(&Routes::empty(true))?;
+        let (hurry, hurried) = sync_channel(1);
+        let upstream = Arc::new(Upstream::new(routes, Some(Mutex::new(hurry))));
+        let followed = Arc::downgrade(&upstream);
+        std::thread::Builder::new()
+            .name("follow".to_owned())
+            .spawn(move || asking.follow(&followed, &hurried))
+            .map_err(|error| error.to_string())?;
+        Ok(upstream)
+    }
+
+    fn new(mut routes: Routes, hurry: Option<Mutex<SyncSender<()>>>) -> Upstream {
+        routes.version = 1;
+        Upstream { current: RwLock::new(Arc::new(routes)), version: AtomicU64::new(1), hurry }
+    }
+
+    /// The routes of this moment.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.current.read().clone()
+    }
+
+    /// Whether these are older than the routes of this moment.
+    #[inline]
+    pub fn is_past(&self, seen: &Routes) -> bool {
+        self.version.load(Ordering::Acquire) != seen.version
+    }
+
+    /// Takes other routes, unless nothing is different.
+    fn replace(&self, change: impl FnOnce(&mut Routes)) {
+        let mut current = self.current.write();
+        let mut next = Routes::clone(&current);
+        change(&mut next);
+        if next != **current {
+            next.version = current.version + 1;
+            self.version.store(next.version, Ordering::Release);
+            *current = Arc::new(next);
+        }
+    }
+
+    /// A server says that a slot is this one's; gives its number. Who follows the cluster asks for the others.
+    pub fn note_moved(&self, slot: u16, node: Node) -> Option<NodeNo> {
+        let mut number = None;
+        self.replace(|routes| {
+            number = routes.number(node);
+            if let Some(number) = number {
+                routes.slots[usize::from(slot)] = number;
+                routes.note_masters();
+            }
+        });
+        self.hurry();
+        number
+    }
+
+    /// A server says that one request is this one's; gives its number.
+    pub fn note_node(&self, node: Node) -> Option<NodeNo> {
+        let mut number = None;
+        self.replace(|routes| number = routes.number(node));
+        number
+    }
+
+    /// Has the cluster asked for its slots soon.
+    pub fn hurry(&self) {
+        if let Some(hurry) = &self.hurry {
+            // One that waits already is enough.
+            let _ = hurry.lock().try_send(());
+        }
+    }
+}

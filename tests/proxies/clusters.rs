@@ -1,0 +1,206 @@
+//! A proxy in front of clusters, whose slots move and whose masters fail: who asks it sees nothing of that but, at worst, an error that says so.
+
+use crate::bench_cluster::redis_cluster;
+use crate::clusters::cluster::{Cluster, wait_until};
+use crate::tarn_path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use testkit::ask::{ask, call, is_error, shown};
+use testkit::{Client, Program, Server};
+use topology::ShardId;
+use wire::Value;
+
+/// Keys of each client.
+const KEYS: usize = 100;
+/// Requests in one write.
+const PIPELINE: usize = 40;
+
+fn proxy_of(place: &str, directives: &[&str]) -> Server {
+    Server::start(Program::Proxy(tarn_path()), &[&["--proxy-cluster", place], directives].concat()).unwrap()
+}
+
+/// What a client has counted: of each key what it was told, and how often it was not told.
+struct Counted {
+    told: Vec<i64>,
+    unknown: Vec<i64>,
+    errors: Vec<String>,
+    requests: usize,
+}
+
+/// Counts keys up through the proxy, a pipeline at a time, and reads each in the same pipeline, until it is told to end. What it reads is what it was told.
+fn count(proxy: &Server, number: usize, is_over: &AtomicBool) -> Counted {
+    let mut client = proxy.connect().unwrap();
+    let mut counted =
+        Counted { told: vec![0; KEYS], unknown: vec![0; KEYS], errors: Vec::new(), requests: 0 };
+    let mut at = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let keys: Vec<usize> = (0..PIPELINE).map(|step| (at + step * step) % KEYS).collect();
+        at += 1;
+        for key in &keys {
+            let name = format!("c{number}:{key}");
+            client.send_request(&["INCR", &name]).unwrap();
+            client.send_request(&["GET", &name]).unwrap();
+        }
+        for key in keys {
+            let (count, read) = (client.read_value().unwrap(), client.read_value().unwrap());
+            counted.requests += 2;
+            match &count {
+                Value::Int(count) => {
+                    let (before, most) = (counted.told[key], counted.told[key] + counted.unknown[key]);
+                    assert!(
+                        (before + 1..=most + 1).contains(count),
+                        "c{number}:{key}: {count} behind {before}"
+                    );
+                    counted.unknown[key] -= count - 1 - before;
+                    counted.told[key] = *count;
+                }
+                Value::Error(_) => {
+                    counted.unknown[key] += 1;
+                    counted.errors.push(shown(&count));
+                }
+                other => panic!("{other:?}"),
+            }
+            match &read {
+                Value::Bulk(text) => {
+                    let read: i64 = String::from_utf8_lossy(text).parse().unwrap();
+                    let most = counted.told[key] + counted.unknown[key];
+                    assert!(
+                        (counted.told[key]..=most).contains(&read),
+                        "c{number}:{key} is {read} of {most}"
+                    );
+                }
+                Value::Null => assert_eq!(counted.told[key], 0),
+                Value::Error(_) => counted.errors.push(shown(&read)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    counted
+}
+
+/// Has three clients count while something happens; gives what they were told that was an error.
+fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
+    let is_over = AtomicBool::new(false);
+    let counted: Vec<Counted> = thread::scope(|scope| {
+        let (proxy, is_over) = (&proxy, &is_over);
+        let clients: Vec<_> =
+            (0..3).map(|number| scope.spawn(move || count(proxy, number, is_over))).collect();
+        happens();
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let mut client = proxy.connect().unwrap();
+    for (number, one) in counted.iter().enumerate() {
+        assert!(one.requests > 0);
+        for key in 0..KEYS {
+            let mut read = Value::Null;
+            wait_until("it is answered", || {
+                read = call(&mut client, &["GET", &format!("c{number}:{key}")]);
+                !matches!(read, Value::Error(_))
+            });
+            let read = if read == Value::Null { 0 } else { shown(&read).parse::<i64>().unwrap() };
+            let most = one.told[key] + one.unknown[key];
+            assert!(
+                (one.told[key]..=most).contains(&read),
+                "c{number}:{key} is {read}, told {}",
+                one.told[key]
+            );
+        }
+    }
+    counted.into_iter().flat_map(|one| one.errors).collect()
+}
+
+#[test]
+fn a_redis_cluster_is_resharded_under_load() {
+    let nodes = redis_cluster();
+    let proxy = proxy_of(&nodes[0].address().to_string(), &["--databases", "1"]);
+    let ids: Vec<String> =
+        nodes.iter().map(|node| ask(&mut node.connect().unwrap(), &["CLUSTER", "MYID"])).collect();
+    let errors = counted_while(&proxy, || {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let done = Command::new("redis-cli")
+                .args([
+                    "--cluster",
+                    "reshard",
+                    &nodes[0].address().to_string(),
+                    "--cluster-yes",
+                    "--cluster-slots",
+                    "600",
+                ])
+                .args(["--cluster-from", &ids[from], "--cluster-to", &ids[to]])
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+        }
+    });
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+#[test]
+fn slots_of_a_tarn_cluster_move_under_load() {
+    let cluster = Cluster::begin(3, 1, &["--edition", "memory"]);
+    let id = *cluster.topology().unwrap().servers.keys().next().unwrap();
+    let proxy = proxy_of(&cluster.place_of(id), &[]);
+    let errors = counted_while(&proxy, || {
+        for (to, slots) in
+            [("0", "5000-9000"), ("1", "0-3000"), ("2", "2000-8000"), ("0", "0-16383"), ("1", "8192-16383")]
+        {
+            let moves = cluster.ask_config(&["CLUSTER", "MOVE-SLOTS", "-", to, slots]);
+            assert!(matches!(moves, Some(Value::Simple(_))), "{moves:?}");
+            wait_until("they have moved", || {
+                cluster.topology().is_some_and(|topology| topology.moves.is_empty())
+            });
+        }
+    });
+    assert_eq!(errors, Vec::<String>::new());
+    let mut client = proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["MSET", "a", "1", "b", "2", "c", "3"]), testkit::ask::ok());
+    assert_eq!(call(&mut client, &["EXISTS", "a", "b", "c", "d"]), Value::Int(3));
+}
+
+#[test]
+fn masters_of_a_tarn_cluster_fail_under_load() {
+    let mut cluster = Cluster::begin(3, 2, &["--edition", "durable"]);
+    let topology = cluster.topology().unwrap();
+    let seeds: Vec<String> = topology.servers.keys().map(|id| cluster.place_of(*id)).collect();
+    let proxy = proxy_of(&seeds.join(","), &[]);
+    let errors = counted_while(&proxy, || {
+        for shard in [ShardId(0), ShardId(1)] {
+            let master = cluster.topology().unwrap().master_of(shard).unwrap().id;
+            cluster.kill(master);
+            wait_until("another is master", || {
+                let topology = cluster.topology();
+                topology
+                    .is_some_and(|topology| topology.master_of(shard).is_some_and(|other| other.id != master))
+            });
+            cluster.restart(master);
+            wait_until("it is served", || {
+                let mut client = proxy.connect().unwrap();
+                (0..30).all(|key| !matches!(call(&mut client, &["GET", &format!("k{key}")]), Value::Error(_)))
+            });
+        }
+    });
+    let is_known = |error: &String| {
+        ["UNANSWERED", "ERR proxy: no connection", "CLUSTERDOWN", "MOVED"]
+            .iter()
+            .any(|word| error.starts_with(word))
+    };
+    assert!(errors.iter().all(is_known), "{:?}", errors.iter().find(|error| !is_known(error)));
+    println!("{} errors", errors.len());
+}
+
+#[test]
+fn a_cluster_that_is_none_is_told_of() {
+    let server = Server::start(Program::Redis, &[]).unwrap();
+    let place = server.address().to_string();
+    let done = Command::new(tarn_path()).args(["proxy", "--proxy-cluster", &place]).output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && told.contains("cluster support disabled"), "{told}");
+    let nodes = redis_cluster();
+    let proxy = proxy_of(&nodes[0].address().to_string(), &[]);
+    let mut client: Client = proxy.connect().unwrap();
+    assert!(is_error(&call(&mut client, &["SCAN", "0"]), "ERR"));
+    assert_eq!(call(&mut client, &["SELECT", "1"]), testkit::ask::ok());
+    assert!(shown(&call(&mut client, &["GET", "k"])).contains("SELECT is not allowed in cluster mode"));
+}
