@@ -14,6 +14,9 @@ const OWN_DESCRIPTORS: u64 = 32;
 /// Epoll instance, its wake-up and timer, with some to spare.
 const DESCRIPTORS_OF_WORKER: u64 = 4;
 
+/// A proxy's connections to each server that is named, by worker: both protocols, and a few databases.
+const DESCRIPTORS_OF_LINK: u64 = 8;
+
 /// The least that a store gets along with.
 const STORE_DESCRIPTORS_MIN: u64 = 16;
 /// The most that one takes: 64 GB of the shortest segments, 4 TB of the longest ones.
@@ -77,7 +80,17 @@ pub fn of_store(config: &Config) -> io::Result<usize> {
 /// What the server needs for itself, with the least for a store.
 fn own_descriptors(config: &Config) -> u64 {
     let of_store = if has_store(config) { STORE_DESCRIPTORS_MIN } else { 0 };
-    OWN_DESCRIPTORS + DESCRIPTORS_OF_WORKER * config.threads().max(num_cores()) as u64 + of_store
+    let workers = config.threads().max(num_cores()) as u64;
+    OWN_DESCRIPTORS
+        + (DESCRIPTORS_OF_WORKER + DESCRIPTORS_OF_LINK * servers_behind(config)) * workers
+        + of_store
+}
+
+/// How many servers are named that a proxy is in front of.
+fn servers_behind(config: &Config) -> u64 {
+    let named = [config.proxy_shards(), config.proxy_cluster()];
+    named.iter().flat_map(|text| text.split(|byte| *byte == b',')).filter(|name| !name.is_empty()).count()
+        as u64
 }
 
 /// What a store takes beyond the least, where there is so much.

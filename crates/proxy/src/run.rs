@@ -249,8 +249,7 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         let at = links.place(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize });
         if links.is_full(at, &front.inner.client) {
-            front.wait_for(Wait::Room);
-            return false;
+            return wait_for_room(front);
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
@@ -273,8 +272,7 @@ impl Runner {
         let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
         // All or none.
         if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
-            front.wait_for(Wait::Room);
-            return false;
+            return wait_for_room(front);
         }
         if matches!(plan, Plan::Transaction(..)) {
             front.inner.leave_transaction();
@@ -300,7 +298,6 @@ impl Runner {
             if front.owed == 0 {
                 links.conversations.end(key);
                 front.key = None;
-                front.inner.client.set_trait(Traits::OWED, false);
             }
             if !out.is_empty() {
                 // Who is answered is not silent.
@@ -308,9 +305,19 @@ impl Runner {
                 front.inner.client.active_at_ms.store(now.0, Ordering::Relaxed);
             }
         }
+        if front.key.is_none() {
+            front.inner.client.set_trait(Traits::OWED, false);
+        }
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
     }
+}
+
+/// A client waits until a link takes requests again, which is no silence of its own.
+fn wait_for_room(front: &mut Front) -> bool {
+    front.inner.client.set_trait(Traits::OWED, true);
+    front.wait_for(Wait::Room);
+    false
 }
 
 /// A client is owed one reply more: by which name, and whether it wants it.

@@ -320,6 +320,8 @@ pub fn run_workers<S: Service>(
     workers: usize,
 ) -> io::Result<u8> {
     let front = Front::new()?;
+    let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
+    let _pidfile = write_pidfile(&server.engine.config);
     encryption::begin(&server.net.tls, &server.engine.config)?;
     acl::load_at_start(&server.acl, &server.engine.config)?;
     listeners.open(&server.net.doors)?;

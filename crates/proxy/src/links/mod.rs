@@ -9,6 +9,7 @@
 pub mod conversation;
 mod redirect;
 mod task;
+mod turns;
 
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
@@ -16,13 +17,14 @@ use conversation::{Conversations, Key};
 use net::client::Client;
 use redirect::Redirection;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
+use turns::Turns;
 use wire::Protocol;
 
 /// Bytes read at once.
@@ -38,6 +40,8 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// The longest that a request waits, by a worker that is busy; one that rests is woken by what is on its way.
 const PATIENCE: Duration = Duration::from_micros(50);
 
+/// How many of those who wait for room are woken at once.
+const TURNS_AT_ONCE: usize = 4;
 /// How often a request is sent elsewhere before that is what its client is told.
 const REDIRECTIONS_MAX: u8 = 16;
 
@@ -101,7 +105,7 @@ struct Link {
     /// It has a task.
     is_begun: bool,
     /// Clients whose next request waits until there is room.
-    waiting: BTreeMap<u64, Arc<Client>>,
+    waiting: Turns,
 }
 
 /// Which link.
@@ -281,11 +285,11 @@ impl Links {
     #[inline]
     pub fn is_full(&mut self, at: usize, client: &Arc<Client>) -> bool {
         let link = &mut self.links[at];
-        let is_full = link.is_full();
-        if is_full {
-            link.waiting.entry(client.id).or_insert_with(|| client.clone());
+        if !link.is_full() && link.waiting.may_go(client.id) {
+            return false;
         }
-        is_full
+        link.waiting.wait(client);
+        true
     }
 
     /// A reply has come by a link.
@@ -400,7 +404,7 @@ impl Link {
             is_held: false,
             is_listed: false,
             is_begun: false,
-            waiting: BTreeMap::new(),
+            waiting: Turns::default(),
         }
     }
 
@@ -439,10 +443,10 @@ impl Link {
         self.tickets.len() >= REQUESTS_MAX || self.requests.len() - self.answered >= BYTES_MAX
     }
 
-    /// Wakes those who wait for room, if there is some.
+    /// Wakes those who wait for room, if there is some: a few, or all where nothing is under way that would wake the others.
     fn wake_waiting(&mut self) {
         if !self.waiting.is_empty() && !self.is_full() {
-            std::mem::take(&mut self.waiting).into_values().for_each(|client| client.wake());
+            self.waiting.wake(if self.tickets.is_empty() { usize::MAX } else { TURNS_AT_ONCE });
         }
     }
 }

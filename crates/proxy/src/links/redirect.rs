@@ -41,7 +41,7 @@ mod tests {
             Some(Redirection::Moved(3999, node("10.0.0.2:7001")))
         );
         assert_eq!(read("-ASK 0 :7001\r\n"), Some(Redirection::Ask(0, node("10.0.0.1:7001"))));
-        assert_eq!(read("-MOVED 1 2001:db8::1:7001\r\n").is_some(), true);
+        assert!(read("-MOVED 1 2001:db8::1:7001\r\n").is_some());
         for line in [
             "-ERR x\r\n",
             "-MOVED 16384 a:1\r\n",

@@ -6,6 +6,7 @@
 use super::{Link, LinkTo, Links, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
+use config::LogLevel;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use telemetry::log;
+use telemetry::{log, logger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
@@ -43,7 +44,14 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                 links.borrow_mut().links[at].is_woken = true;
                 let mut talking = Talking::new(socket, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
-                log!(Warning, "The connection to {server} is lost: {}", sentence(&lost));
+                let is_missed = !links.borrow().links[at].tickets.is_empty();
+                let level = if is_missed { LogLevel::Warning } else { LogLevel::Verbose };
+                if logger::is_on(level) {
+                    logger::write(
+                        level,
+                        format_args!("The connection to {server} is lost: {}", sentence(&lost)),
+                    );
+                }
                 // What the system has not delivered is not to be executed behind what goes over the next one. Where it cannot be had, nothing is lost.
                 let _ = SockRef::from(&talking.socket).set_linger(Some(Duration::ZERO));
                 let has_answered = talking.has_answered;
