@@ -371,8 +371,18 @@ fn every_role_tells_what_it_does_and_its_version() {
         roles.extend(line.split_once("tarn ").and_then(|(_, rest)| rest.split(' ').next()));
     }
     roles.retain(|role| role.chars().all(|letter| letter.is_ascii_lowercase()));
-    let expected =
-        ["bench", "check", "cluster", "config", "export", "import", "restore", "server", "whitepaper"];
+    let expected = [
+        "bench",
+        "check",
+        "cluster",
+        "config",
+        "export",
+        "import",
+        "proxy",
+        "restore",
+        "server",
+        "whitepaper",
+    ];
     assert_eq!(roles.iter().copied().collect::<Vec<_>>(), expected);
     for role in roles {
         let help = shown_by(role, &["--help"]);

@@ -10,7 +10,8 @@ use command::{Error, Flags};
 use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use server::dispatch::checks;
-use server::dispatch::ownership;
+use server::dispatch::{ownership, transaction};
+use server::rights;
 use server::session::ReplyMode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +82,7 @@ impl Runner {
                     stop = Stop::Fetching { next: at };
                     break;
                 }
-                (Verdict::Refuse(error), _) => self.refuse(front, command, &error, out),
+                (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
                 (Verdict::Here | Verdict::Send(_), _) => {
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
@@ -122,7 +123,7 @@ impl Runner {
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
         if front.inner.transaction.is_some() {
-            return self.judge_queued(front, command, way, request);
+            return self.judge_queued(front, (command, way), request, now);
         }
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
@@ -148,11 +149,20 @@ impl Runner {
     }
 
     /// Judges what comes between MULTI and EXEC: all of it goes to one server at once.
-    fn judge_queued(&self, front: &mut Front, command: &Command, way: Way, request: &Request<'_>) -> Verdict {
+    fn judge_queued(
+        &self,
+        front: &mut Front,
+        (command, way): (&Command, Way),
+        request: &Request<'_>,
+        now: UnixMs,
+    ) -> Verdict {
         match way {
             Way::Exec if front.inner.transaction.as_ref().is_some_and(|one| !one.is_doomed) => {
-                let slot = front.queued_slot.take();
-                Verdict::Send(Plan::Transaction(self.proxy.layout.of(slot.unwrap_or(0))))
+                if let Err(error) = self.admit_all(front, now) {
+                    return Verdict::Refuse(error);
+                }
+                let slot = front.queued_slot.unwrap_or(0);
+                Verdict::Send(Plan::Transaction(self.proxy.layout.of(slot)))
             }
             // It is given up, or has been refused, or is another MULTI.
             _ if command.is(Flags::RUNS_IN_MULTI) => {
@@ -176,9 +186,33 @@ impl Runner {
         }
     }
 
+    /// Whether a session may still do all that it has queued: its rights may be others by now.
+    ///
+    /// # Errors
+    /// What it may not do.
+    fn admit_all(&self, front: &mut Front, now: UnixMs) -> Result<(), Error> {
+        let Some(transaction) = front.inner.transaction.take() else { return Ok(()) };
+        let admitted = transaction.queue().iter().try_for_each(|queued| {
+            let (command, request) = (queued.command(), queued.request());
+            rights::admit_queued(&self.proxy.host, &mut front.inner, command, &request, now)
+        });
+        front.inner.transaction = Some(transaction);
+        admitted
+    }
+
     #[cold]
-    fn refuse(&self, front: &mut Front, command: Option<&Command>, error: &Error, out: &mut Vec<u8>) {
-        self.proxy.host.counts.note_error(error.as_bytes());
+    fn refuse(&self, front: &mut Front, command: Option<&Command>, error: Error, out: &mut Vec<u8>) {
+        let host = &self.proxy.host;
+        let is_exec = command.is_some_and(Command::is_exec);
+        let error = match command {
+            // It ends the transaction all the same.
+            Some(command) if is_exec => transaction::refusal_of(host, command, &mut front.inner, error),
+            _ => error,
+        };
+        if is_exec {
+            front.queued_slot = None;
+        }
+        host.counts.note_error(error.as_bytes());
         front.inner.doom_transaction();
         if let Some(command) = command {
             self.note(command, Ending::Rejected);
@@ -259,7 +293,9 @@ impl Runner {
             front.wait_for(Wait::Room);
             return false;
         }
-        front.inner.leave_transaction();
+        if front.inner.leave_transaction().is_some() {
+            front.queued_slot = None;
+        }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
             Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
