@@ -92,6 +92,11 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| has_options("server", "", line),
     },
     NotRun {
+        begin: "tarn proxy ",
+        why: "it serves until it is ended, and wants other servers; tests/proxies.rs has some",
+        is_sound: |line| has_options("proxy", &shown_by("proxy", &["--help"]), line),
+    },
+    NotRun {
         begin: "redis-cli -c -p 7000",
         why: "it wants a cluster; tests/direct.rs talks to one",
         is_sound: |line| line.len() == "redis-cli -c -p 7000".len(),
