@@ -92,6 +92,11 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| has_options("server", "", line),
     },
     NotRun {
+        begin: "tarn proxy ",
+        why: "it serves until it is ended, and wants other servers; tests/proxies.rs has some",
+        is_sound: |line| has_options("proxy", &shown_by("proxy", &["--help"]), line),
+    },
+    NotRun {
         begin: "redis-cli -c -p 7000",
         why: "it wants a cluster; tests/direct.rs talks to one",
         is_sound: |line| line.len() == "redis-cli -c -p 7000".len(),
@@ -371,8 +376,18 @@ fn every_role_tells_what_it_does_and_its_version() {
         roles.extend(line.split_once("tarn ").and_then(|(_, rest)| rest.split(' ').next()));
     }
     roles.retain(|role| role.chars().all(|letter| letter.is_ascii_lowercase()));
-    let expected =
-        ["bench", "check", "cluster", "config", "export", "import", "restore", "server", "whitepaper"];
+    let expected = [
+        "bench",
+        "check",
+        "cluster",
+        "config",
+        "export",
+        "import",
+        "proxy",
+        "restore",
+        "server",
+        "whitepaper",
+    ];
     assert_eq!(roles.iter().copied().collect::<Vec<_>>(), expected);
     for role in roles {
         let help = shown_by(role, &["--help"]);

@@ -175,6 +175,17 @@ fn a_transaction_goes_to_its_server_as_one() {
     assert!(is_error(&call(&mut client, &["SET", &proxied.key(1), "1"]), "CROSSSLOT"));
     assert!(is_error(&call_line(&mut client, "EXEC"), "EXECABORT"));
     assert_eq!(call_line(&mut client, "MULTI"), ok());
+    assert_eq!(call(&mut client, &["SET", &proxied.key(0), "1"]), queued);
+    assert!(is_error(&call_line(&mut client, "EXEC now"), "EXECABORT"));
+    assert_eq!(call(&mut client, &["EXISTS", &proxied.key(0)]), Value::Int(0), "the transaction is over");
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call_line(&mut other, "ACL SETUSER u on nopass ~* +@all"), ok());
+    assert_eq!(call(&mut client, &["AUTH", "u", ""]), ok());
+    assert_eq!(call_line(&mut client, "MULTI"), ok());
+    assert_eq!(call(&mut client, &["SET", &proxied.key(0), "1"]), queued);
+    assert_eq!(call_line(&mut other, "ACL SETUSER u -set"), ok());
+    assert!(is_error(&call_line(&mut client, "EXEC"), "EXECABORT"));
+    assert_eq!(call_line(&mut client, "MULTI"), ok());
     assert!(is_error(&call_line(&mut client, "DBSIZE"), "ERR"));
     assert_eq!(call_line(&mut client, "DISCARD"), ok());
     assert!(is_error(&call_line(&mut client, "EXEC"), "ERR"));

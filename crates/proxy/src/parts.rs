@@ -103,9 +103,9 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
         owners.push(owner);
         words.entry(owner).or_default().extend((at..at + step).map(|at| request.arg(at)));
     }
-    let part_of = |owner| words.range(..owner).count() as u16;
+    let numbers: BTreeMap<_, u16> = words.keys().copied().zip(0..).collect();
     let join = match split {
-        Split::Places => Join::Places(owners.into_iter().map(part_of).collect()),
+        Split::Places => Join::Places(owners.iter().map(|owner| numbers[owner]).collect()),
         Split::Sum => Join::Sum,
         Split::Pairs => Join::First,
     };

@@ -10,7 +10,8 @@ use command::{Error, Flags};
 use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use server::dispatch::checks;
-use server::dispatch::ownership;
+use server::dispatch::{ownership, transaction};
+use server::rights;
 use server::session::ReplyMode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,7 +84,7 @@ impl Runner {
                     stop = Stop::Fetching { next: at };
                     break;
                 }
-                (Verdict::Refuse(error), _) => self.refuse(front, command, &error, out),
+                (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
                 (Verdict::Here | Verdict::Send(_), _) => {
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
@@ -124,7 +125,7 @@ impl Runner {
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
         if front.inner.transaction.is_some() {
-            return self.judge_queued(front, command, way, request);
+            return self.judge_queued(front, (command, way), request, now);
         }
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
@@ -154,9 +155,18 @@ impl Runner {
     }
 
     /// Judges what comes between MULTI and EXEC: all of it goes to one server at once.
-    fn judge_queued(&self, front: &mut Front, command: &Command, way: Way, request: &Request<'_>) -> Verdict {
+    fn judge_queued(
+        &self,
+        front: &mut Front,
+        (command, way): (&Command, Way),
+        request: &Request<'_>,
+        now: UnixMs,
+    ) -> Verdict {
         match way {
             Way::Exec if front.inner.transaction.as_ref().is_some_and(|one| !one.is_doomed) => {
+                if let Err(error) = self.admit_all(front, now) {
+                    return Verdict::Refuse(error);
+                }
                 let slot = front.queued_slot;
                 match self.links.borrow().routes.of(slot.unwrap_or(0)) {
                     Some(node) => Verdict::Send(Plan::Transaction(node, slot)),
@@ -185,9 +195,33 @@ impl Runner {
         }
     }
 
+    /// Whether a session may still do all that it has queued: its rights may be others by now.
+    ///
+    /// # Errors
+    /// What it may not do.
+    fn admit_all(&self, front: &mut Front, now: UnixMs) -> Result<(), Error> {
+        let Some(transaction) = front.inner.transaction.take() else { return Ok(()) };
+        let admitted = transaction.queue().iter().try_for_each(|queued| {
+            let (command, request) = (queued.command(), queued.request());
+            rights::admit_queued(&self.proxy.host, &mut front.inner, command, &request, now)
+        });
+        front.inner.transaction = Some(transaction);
+        admitted
+    }
+
     #[cold]
-    fn refuse(&self, front: &mut Front, command: Option<&Command>, error: &Error, out: &mut Vec<u8>) {
-        self.proxy.host.counts.note_error(error.as_bytes());
+    fn refuse(&self, front: &mut Front, command: Option<&Command>, error: Error, out: &mut Vec<u8>) {
+        let host = &self.proxy.host;
+        let is_exec = command.is_some_and(Command::is_exec);
+        let error = match command {
+            // It ends the transaction all the same.
+            Some(command) if is_exec => transaction::refusal_of(host, command, &mut front.inner, error),
+            _ => error,
+        };
+        if is_exec {
+            front.queued_slot = None;
+        }
+        host.counts.note_error(error.as_bytes());
         front.inner.doom_transaction();
         if let Some(command) = command {
             self.note(command, Ending::Rejected);
@@ -230,22 +264,32 @@ impl Runner {
             return false;
         }
         // What was asked by other routes is answered first, so that nothing overtakes it.
-        let version = self.links.borrow().routes.version;
-        if front.owed > 0 && front.version != version {
+        let (version, is_redirected) = {
+            let links = &mut *self.links.borrow_mut();
+            let is_redirected = |key| links.conversations.is_redirected(key);
+            (links.routes.version, front.key.is_some_and(is_redirected))
+        };
+        if front.owed > 0 && (front.version != version || is_redirected) {
             front.wait_for(Wait::Owed(0));
             return false;
         }
         front.version = version;
         let own = self.proxy.host.names.own(Some(command), request);
         if let (Plan::One(node, slot), None, Some(sent)) = (plan, &own, request.as_sent()) {
-            return self.send_as_it_is(front, (node, slot), sent);
+            return self.send_as_it_is(front, (node, slot), command, sent);
         }
         let request = own.as_ref().map_or(*request, RequestBuf::as_request);
-        self.send_parts(front, plan, &request)
+        self.send_parts(front, plan, command, &request)
     }
 
     #[inline]
-    fn send_as_it_is(&mut self, front: &mut Front, (node, slot): (NodeNo, Option<u16>), sent: &[u8]) -> bool {
+    fn send_as_it_is(
+        &mut self,
+        front: &mut Front,
+        (node, slot): (NodeNo, Option<u16>),
+        command: &Command,
+        sent: &[u8],
+    ) -> bool {
         let links = &mut *self.links.borrow_mut();
         let at = links.place(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize });
         if links.is_full(at, &front.inner.client) {
@@ -253,15 +297,27 @@ impl Runner {
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
-        links.push(at, sent, Pushed { whose, reply: (number, 0), slot, replies: 1 });
+        links.push(
+            at,
+            sent,
+            Pushed { whose, reply: (number, 0), slot, replies: 1, is_of_script: command.runs_script() },
+        );
         true
     }
 
-    fn send_parts(&mut self, front: &mut Front, plan: Plan, request: &Request<'_>) -> bool {
+    fn send_parts(
+        &mut self,
+        front: &mut Front,
+        plan: Plan,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> bool {
         let links = &mut *self.links.borrow_mut();
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
-        let Some(parts) = parts_of(plan, &links.routes, request, transaction, luck) else {
+        let parts = parts_of(plan, &links.routes, request, transaction, luck);
+        let Some(parts) = parts.filter(|parts| !parts.each.is_empty()) else {
+            self.proxy.upstream.hurry();
             front.refused = Some(Error::text(NOT_SERVED));
             front.wait_for(Wait::Owed(0));
             front.inner.client.wake();
@@ -283,9 +339,10 @@ impl Runner {
             Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
             None => links.conversations.owe(whose, is_wanted),
         };
+        let is_of_script = command.runs_script();
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
-            links.push(at, bytes, Pushed { whose, reply, slot: *slot, replies: parts.replies });
+            links.push(at, bytes, Pushed { whose, reply, slot: *slot, replies: parts.replies, is_of_script });
         }
         true
     }

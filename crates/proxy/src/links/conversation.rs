@@ -61,6 +61,8 @@ struct Conversation {
     bytes_max: usize,
     /// The client was woken for what is ready.
     is_woken: bool,
+    /// Something that it has asked for went elsewhere: what it asks next waits.
+    is_redirected: bool,
 }
 
 /// All of a worker's.
@@ -94,6 +96,7 @@ impl Conversations {
         conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
         conversation.kept_bytes = 0;
+        conversation.is_redirected = false;
         self.free.push(key.place);
     }
 
@@ -157,6 +160,19 @@ impl Conversations {
         {
             client.wake();
         }
+    }
+
+    /// Something that a client has asked for goes elsewhere.
+    pub fn note_redirected(&mut self, key: Key) {
+        if let Some(conversation) = self.find(key) {
+            conversation.is_redirected = true;
+        }
+    }
+
+    /// Whether something that it is owed went elsewhere.
+    #[inline]
+    pub fn is_redirected(&mut self, key: Key) -> bool {
+        self.find(key).is_some_and(|conversation| conversation.is_redirected)
     }
 
     /// Takes what may go; gives how many replies are still owed.

@@ -63,6 +63,10 @@ struct Ticket {
     moved: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
+    /// A script has made its reply, and may have made what says that a slot is elsewhere.
+    is_of_script: bool,
+    /// How many bytes of it are an ASKING in front, which is for one server.
+    asking_bytes: usize,
 }
 
 /// A request that is to go elsewhere, when it is known what became of those behind it.
@@ -130,6 +134,8 @@ pub struct Pushed {
     pub slot: Option<u16>,
     /// How many replies there are to it, of which the last one counts.
     pub replies: usize,
+    /// A script makes its reply.
+    pub is_of_script: bool,
 }
 
 /// All links of a worker.
@@ -223,13 +229,20 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies } = pushed;
-        let bytes = request.len();
-        self.enqueue(
-            at,
-            request,
-            Ticket { whose, reply, slot, bytes, replies, came: 0, moved: None, redirections: 0 },
-        );
+        let Pushed { whose, reply, slot, replies, is_of_script } = pushed;
+        let ticket = Ticket {
+            whose,
+            reply,
+            slot,
+            bytes: request.len(),
+            replies,
+            came: 0,
+            moved: None,
+            redirections: 0,
+            is_of_script,
+            asking_bytes: 0,
+        };
+        self.enqueue(at, request, ticket);
     }
 
     #[inline]
@@ -334,16 +347,38 @@ impl Links {
         let link = &mut self.links[at];
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
-        let (slot, to, is_asking) = match found {
-            Some(Redirection::Moved(slot, node)) => (slot, self.proxy.upstream.note_moved(slot, node), false),
-            Some(Redirection::Ask(slot, node)) => (slot, self.proxy.upstream.note_node(node), true),
-            None => return false,
+        let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
+        if ticket.is_of_script {
+            // Anybody's script can say so. Who asks the nodes finds out.
+            self.proxy.upstream.hurry();
+            return false;
+        }
+        let (to, is_asking) = match found {
+            Redirection::Moved(slot, node) => (self.proxy.upstream.note_moved(slot, node), false),
+            Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),
         };
-        let Some(to) = to.filter(|_| ticket.slot == Some(slot)) else { return false };
-        let request = link.requests[link.answered - ticket.bytes..link.answered].to_vec();
-        let ticket = Ticket { came: 0, moved: None, redirections: ticket.redirections + 1, ..ticket.clone() };
+        let Some(to) = to else { return false };
+        let begin = link.answered - ticket.bytes + ticket.asking_bytes;
+        let request = link.requests[begin..link.answered].to_vec();
+        let asked = usize::from(ticket.asking_bytes > 0);
         let (whose, slot) = (ticket.whose, ticket.slot);
+        let ticket = Ticket {
+            came: 0,
+            moved: None,
+            redirections: ticket.redirections + 1,
+            bytes: request.len(),
+            replies: ticket.replies - asked,
+            asking_bytes: 0,
+            ..ticket.clone()
+        };
+        // All of them go where the last one was sent.
+        for parked in
+            link.parked.iter_mut().filter(|one| one.ticket.whose == whose && one.ticket.slot == slot)
+        {
+            (parked.to, parked.is_asking) = (to, is_asking);
+        }
         link.parked.push(Parked { ticket, request, error: line.to_vec(), to, is_asking });
+        self.conversations.note_redirected(whose);
         self.look_at_routes();
         if !self.links[at].has_of(whose, slot) {
             self.send_elsewhere(at, whose, slot);
@@ -369,6 +404,7 @@ impl Links {
                 true => {
                     let mut bytes = Vec::with_capacity(request.len() + 20);
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
+                    ticket.asking_bytes = bytes.len();
                     bytes.extend_from_slice(&request);
                     (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
                     self.enqueue(to, &bytes, ticket);

@@ -11,6 +11,15 @@ pub enum Redirection {
     Ask(u16, Node),
 }
 
+impl Redirection {
+    /// The slot in question.
+    pub fn slot(&self) -> u16 {
+        match self {
+            Redirection::Moved(slot, _) | Redirection::Ask(slot, _) => *slot,
+        }
+    }
+}
+
 /// Reads an error, line end and all. One without a host means the host of the node that says so.
 pub fn read(line: &[u8], said_by: &Node) -> Option<Redirection> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix("\r\n")?;
@@ -18,7 +27,8 @@ pub fn read(line: &[u8], said_by: &Node) -> Option<Redirection> {
     let slot: u16 = slot.parse().ok().filter(|slot| usize::from(*slot) < wire::SLOTS)?;
     let node = match place.strip_prefix(':') {
         Some(port) => Node { host: said_by.host.clone(), port: port.parse().ok()? },
-        None => Node::parse(place).ok()?,
+        // A node that was told to show a name, and has none.
+        None => Node::parse(place).ok().filter(|node| node.host != "?")?,
     };
     match word {
         "-MOVED" => Some(Redirection::Moved(slot, node)),
@@ -46,6 +56,7 @@ mod tests {
             "-ERR x\r\n",
             "-MOVED 16384 a:1\r\n",
             "-MOVED 1\r\n",
+            "-MOVED 1 ?:1\r\n",
             "-MOVED 1 a:1 b\r\n",
             "-MOVED 1 a:1",
             "-moved 1 a:1\r\n",

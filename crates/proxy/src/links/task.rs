@@ -345,12 +345,14 @@ impl Links {
             end += ticket.bytes;
             let owner = ticket.slot.and_then(|slot| self.routes.of(slot));
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
-                Some(node) => {
+                // What was asked for elsewhere for once is not this one's.
+                Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
+                    self.conversations.note_redirected(ticket.whose);
                     let to = self.place(LinkTo { node, ..way });
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
-                None => self.conversations.answer(ticket.whose, ticket.reply, error),
+                _ => self.conversations.answer(ticket.whose, ticket.reply, error),
             }
         }
         self.links[at].wake_waiting();

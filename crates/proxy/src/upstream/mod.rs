@@ -82,11 +82,12 @@ impl Routes {
     /// The number of a server, which it has from now on.
     fn number(&mut self, node: Node) -> Option<NodeNo> {
         let known = self.nodes.iter().position(|known| *known == node);
-        let number = known.unwrap_or_else(|| {
+        let number = NodeNo::try_from(known.unwrap_or(self.nodes.len())).ok();
+        let number = number.filter(|number| *number != NOBODY)?;
+        if known.is_none() {
             self.nodes.push(node);
-            self.nodes.len() - 1
-        });
-        NodeNo::try_from(number).ok().filter(|number| *number != NOBODY)
+        }
+        Some(number)
     }
 
     /// Notes who has slots, by all of them.
@@ -163,6 +164,11 @@ impl Upstream {
 
     /// A server says that a slot is this one's; gives its number. Who follows the cluster asks for the others.
     pub fn note_moved(&self, slot: u16, node: Node) -> Option<NodeNo> {
+        // Most who say so say it again.
+        let current = self.routes();
+        if let Some(owner) = current.of(slot).filter(|owner| current.nodes[usize::from(*owner)] == node) {
+            return Some(owner);
+        }
         let mut number = None;
         self.replace(|routes| {
             number = routes.number(node);

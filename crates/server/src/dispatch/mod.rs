@@ -13,7 +13,7 @@ pub mod handlers;
 mod messages;
 pub mod ownership;
 pub mod reach;
-mod transaction;
+pub mod transaction;
 
 use crate::blocking;
 use crate::clustered::{Seen, View};
