@@ -4,6 +4,7 @@ use crate::serve::Proxy;
 use crate::upstream::Upstream;
 use config::{Config, Startup};
 use net::{descriptors, listen::Listeners};
+use server::server::Server;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -63,7 +64,6 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
-    let upstream = upstream(&config).map_err(io::Error::other)?;
     server::start::check_names(&config).map_err(io::Error::other)?;
     if config.databases() > DATABASES_MAX {
         return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
@@ -76,6 +76,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;
     let host = server::assembly::new(config, workers + 1);
+    let upstream = upstream(&host).map_err(io::Error::other)?;
     log!(
         Notice,
         "Tarn {}, a proxy of {} servers, pid {}",
@@ -90,7 +91,8 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
 }
 
 /// What the directives say is behind it.
-fn upstream(config: &Config) -> Result<Arc<Upstream>, String> {
+fn upstream(host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
+    let config = &host.engine.config;
     let shards = String::from_utf8_lossy(&config.proxy_shards()).into_owned();
     let cluster = String::from_utf8_lossy(&config.proxy_cluster()).into_owned();
     match (shards.is_empty(), cluster.is_empty()) {
@@ -98,15 +100,22 @@ fn upstream(config: &Config) -> Result<Arc<Upstream>, String> {
             Upstream::fixed(&shards).map(Arc::new).map_err(|error| format!("`proxy-shards`: {error}"))
         }
         (true, false) => {
-            let (user, password) = (config.masteruser(), config.masterauth());
-            let credentials = match (user.is_empty(), password.is_empty()) {
-                (true, true) => Vec::new(),
-                (true, false) => vec![password],
-                (false, _) => vec![user, password],
-            };
-            Upstream::cluster(&cluster, credentials).map_err(|error| format!("`proxy-cluster`: {error}"))
+            Upstream::cluster(&cluster, credentials(host)).map_err(|error| format!("`proxy-cluster`: {error}"))
         }
         (true, true) => Err("a proxy wants `proxy-shards`, or `proxy-cluster`: `host:port` of servers behind it, with commas between them".to_owned()),
         (false, false) => Err("`proxy-shards` and `proxy-cluster` are both set: a proxy is in front of one or the other".to_owned()),
     }
+}
+
+/// What servers want to be told, as the directives say at any moment.
+fn credentials(host: &Arc<Server>) -> Box<dyn Fn() -> Vec<Vec<u8>> + Send> {
+    let host = host.clone();
+    Box::new(move || {
+        let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
+        match (user.is_empty(), password.is_empty()) {
+            (true, true) => Vec::new(),
+            (true, false) => vec![password],
+            (false, _) => vec![user, password],
+        }
+    })
 }

@@ -3,6 +3,7 @@
 use super::{NOBODY, Node, NodeNo, Routes, Upstream};
 use net::connect::{Outgoing, encode_authentication};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -19,42 +20,61 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Whoever asks.
 pub struct Asking {
     /// Nodes that were named.
-    pub seeds: Vec<Node>,
-    /// What they want to be told: nothing, a password, or a name and one.
-    pub credentials: Vec<Vec<u8>>,
+    seeds: Vec<Node>,
+    /// All others that nodes have named, replicas among them: one of them may be all that is left.
+    others: Vec<Node>,
+    /// What they want to be told.
+    credentials: Credentials,
 }
 
+/// What nodes want to be told: nothing, a password, or a name and one. It may change.
+pub type Credentials = Box<dyn Fn() -> Vec<Vec<u8>> + Send>;
+
 impl Asking {
+    /// Whoever asks these.
+    pub fn new(seeds: Vec<Node>, credentials: Credentials) -> Asking {
+        Asking { seeds, others: Vec::new(), credentials }
+    }
+
     /// Asks one node after the other, masters first, until one tells who has which slot; all servers keep the numbers that they have.
     ///
     /// # Errors
     /// Why the last of them did not.
-    pub fn ask(&self, known: &Routes) -> Result<Routes, String> {
+    pub fn ask(&mut self, known: &Routes) -> Result<Routes, String> {
         let masters = known.masters.iter().map(|number| &known.nodes[usize::from(*number)]);
         let mut reason = "no node is named".to_owned();
-        for node in masters.chain(&self.seeds) {
+        let mut found = None;
+        for node in masters.chain(&self.seeds).chain(&self.others) {
             let asked = self.ask_one(node).map_err(|error| config::sentence(&error));
-            match asked.and_then(|reply| take(&reply, known, node)) {
-                Ok(routes) => return Ok(routes),
+            match asked.and_then(|replies| look_at(&replies, known, node)) {
+                Ok(told) => {
+                    found = Some(told);
+                    break;
+                }
                 Err(why) => reason = format!("{node}: {why}"),
             }
         }
-        Err(reason)
+        let (routes, others) = found.ok_or(reason)?;
+        self.others = others;
+        Ok(routes)
     }
 
-    fn ask_one(&self, node: &Node) -> io::Result<Value> {
+    /// What a node says of the cluster's state, and of its slots; an error instead of either.
+    fn ask_one(&self, node: &Node) -> io::Result<Vec<Value>> {
         let deadline = Instant::now() + PATIENCE;
         let look = &mut || Ok(());
         let mut outgoing = Outgoing::connect(node.host.clone(), node.port, None, deadline, look)?;
-        let (mut said, mut owed) = (Vec::new(), 1);
-        if !self.credentials.is_empty() {
-            let words: Vec<&[u8]> = self.credentials.iter().map(Vec::as_slice).collect();
+        let credentials = (self.credentials)();
+        let mut said = Vec::new();
+        let mut is_greeted = credentials.is_empty();
+        if !is_greeted {
+            let words: Vec<&[u8]> = credentials.iter().map(Vec::as_slice).collect();
             encode_authentication(&mut said, &words);
-            owed += 1;
         }
+        encode_request(&mut said, &[b"CLUSTER", b"INFO"]);
         encode_request(&mut said, &[b"CLUSTER", b"SLOTS"]);
         outgoing.write_all(&said, look)?;
-        let (mut decoder, mut buffer) = (Decoder::new(), [0; 16 << 10]);
+        let (mut decoder, mut buffer, mut replies) = (Decoder::new(), [0; 16 << 10], Vec::new());
         loop {
             let bytes = outgoing.read(&mut buffer, look)?;
             if bytes == 0 {
@@ -62,16 +82,20 @@ impl Asking {
             }
             decoder.feed(&buffer[..bytes]);
             while let Some(reply) = decoder.decode().map_err(|_| io::Error::from(ErrorKind::InvalidData))? {
-                owed -= 1;
-                if owed == 0 || matches!(reply, Value::Error(_)) {
-                    return Ok(reply);
+                let is_error = matches!(reply, Value::Error(_));
+                if is_greeted || is_error {
+                    replies.push(reply);
+                }
+                is_greeted = true;
+                if is_error || replies.len() == 2 {
+                    return Ok(replies);
                 }
             }
         }
     }
 
     /// Follows the cluster for as long as there is a proxy.
-    pub fn follow(&self, upstream: &Weak<Upstream>, hurried: &Receiver<()>) {
+    pub fn follow(mut self, upstream: &Weak<Upstream>, hurried: &Receiver<()>) {
         let mut is_told = false;
         loop {
             std::thread::sleep(ASKED_AGAIN);
@@ -107,8 +131,26 @@ impl Routes {
     }
 }
 
-/// Reads what CLUSTER SLOTS says. A node that names no address for itself is where it was asked.
-fn take(reply: &Value, known: &Routes, asked: &Node) -> Result<Routes, String> {
+/// Reads what a node says, if it is in touch with the others; gives also all nodes that it names.
+fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node>), String> {
+    match replies {
+        [Value::Error(line)] | [_, Value::Error(line)] => Err(String::from_utf8_lossy(line).into_owned()),
+        // Who is cut off tells what was.
+        [Value::Bulk(info), _] if info.windows(DOWN.len()).any(|line| line == DOWN) => {
+            Err("its cluster is down".to_owned())
+        }
+        [_, slots] => take(slots, known, asked),
+        _ => Err("it does not say who has which slot".to_owned()),
+    }
+}
+
+/// A line of CLUSTER INFO.
+const DOWN: &[u8] = b"cluster_state:fail";
+
+/// Reads what CLUSTER SLOTS says. A node that names no address for itself is where it was asked; one that has no name where names are shown stays
+/// who it was.
+fn take(reply: &Value, known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node>), String> {
+    let mut others = Vec::new();
     let ranges = match reply {
         Value::Array(ranges) => ranges,
         Value::Error(line) => return Err(String::from_utf8_lossy(line).into_owned()),
@@ -117,30 +159,43 @@ fn take(reply: &Value, known: &Routes, asked: &Node) -> Result<Routes, String> {
     let mut routes = known.clone();
     routes.slots.fill(NOBODY);
     for range in ranges {
-        let owned = owner_of(range, asked).ok_or("it does not say who has which slot")?;
-        let number = routes.number(owned.2).ok_or("there are too many servers")?;
-        routes.slots[owned.0..owned.1].fill(number);
+        let (slots, nodes) = owner_of(range, asked).ok_or("it does not say who has which slot")?;
+        let Some(Some(master)) = nodes.first() else {
+            routes.slots[slots.clone()].copy_from_slice(&known.slots[slots]);
+            continue;
+        };
+        let number = routes.number(master.clone()).ok_or("there are too many servers")?;
+        routes.slots[slots].fill(number);
+        others.extend(nodes.into_iter().flatten());
     }
     routes.note_masters();
     match routes.masters.is_empty() {
         true => Err("nobody has a slot".to_owned()),
-        false => Ok(routes),
+        false => Ok((routes, others)),
     }
 }
 
-/// From which slot on, up to which, and whose.
-fn owner_of(range: &Value, asked: &Node) -> Option<(usize, usize, Node)> {
+/// Which slots, and whose: the master first. None in the place of one that has no name.
+fn owner_of(range: &Value, asked: &Node) -> Option<(Range<usize>, Vec<Option<Node>>)> {
     let Value::Array(parts) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else { return None };
-    let [host, Value::Int(port), ..] = &master[..] else { return None };
-    let host = match host {
-        Value::Bulk(host) if !host.is_empty() && host != b"?" => String::from_utf8_lossy(host).into_owned(),
-        Value::Bulk(_) | Value::Null => asked.host.clone(),
-        _ => return None,
-    };
+    let [Value::Int(first), Value::Int(last), nodes @ ..] = &parts[..] else { return None };
+    let nodes = nodes.iter().map(|node| node_of(node, asked)).collect::<Option<Vec<_>>>()?;
     let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
-    let is_range = first <= last && last < SLOTS;
-    is_range.then_some((first, last + 1, Node { host, port: u16::try_from(*port).ok()? }))
+    let is_range = first <= last && last < SLOTS && !nodes.is_empty();
+    is_range.then_some((first..last + 1, nodes))
+}
+
+fn node_of(node: &Value, asked: &Node) -> Option<Option<Node>> {
+    let Value::Array(parts) = node else { return None };
+    let [host, Value::Int(port), ..] = &parts[..] else { return None };
+    let port = u16::try_from(*port).ok()?;
+    let at = |host: String| Some(Node { host, port });
+    match host {
+        Value::Bulk(host) if host == b"?" => Some(None),
+        Value::Bulk(host) if !host.is_empty() => Some(at(String::from_utf8_lossy(host).into_owned())),
+        Value::Bulk(_) | Value::Null => Some(at(asked.host.clone())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -158,13 +213,26 @@ mod tests {
     #[test]
     fn servers_keep_their_numbers() {
         let asked = Node::parse("10.0.0.9:7000").unwrap();
-        let first =
-            take(&slots(&[(0, 99, "a", 1), (100, 16_383, "", 7000)]), &Routes::empty(true), &asked).unwrap();
+        let first = take(&slots(&[(0, 99, "a", 1), (100, 16_383, "", 7000)]), &Routes::empty(true), &asked)
+            .unwrap()
+            .0;
         assert_eq!((first.of(99), first.of(100)), (Some(0), Some(1)));
         assert_eq!(first.nodes[1], asked);
-        let next = take(&slots(&[(0, 49, "b", 1), (50, 99, "10.0.0.9", 7000)]), &first, &asked).unwrap();
+        let next = take(&slots(&[(0, 49, "b", 1), (50, 99, "10.0.0.9", 7000)]), &first, &asked).unwrap().0;
         assert_eq!((next.of(0), next.of(50), next.of(100)), (Some(2), Some(1), None));
         assert_eq!(next.masters, [1, 2]);
+        let unnamed = take(&slots(&[(0, 49, "?", 9), (50, 99, "a", 1)]), &next, &asked).unwrap().0;
+        assert_eq!((unnamed.of(0), unnamed.of(50), unnamed.of(100)), (Some(2), Some(0), None));
+    }
+
+    #[test]
+    fn who_is_cut_off_is_not_believed() {
+        let asked = Node::parse("a:1").unwrap();
+        let info =
+            |state: &str| Value::Bulk(format!("cluster_enabled:1\r\ncluster_state:{state}\r\n").into_bytes());
+        let look = |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked);
+        assert_eq!(look("ok").unwrap().1, [Node::parse("b:2").unwrap()]);
+        assert!(look("fail").is_err());
     }
 
     #[test]

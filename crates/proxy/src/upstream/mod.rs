@@ -8,6 +8,7 @@
 mod cluster;
 mod layout;
 
+use cluster::{Asking, Credentials};
 use parking_lot::{Mutex, RwLock};
 use std::fmt;
 use std::sync::Arc;
@@ -120,9 +121,9 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong with the text, or why no node tells its slots.
-    pub fn cluster(text: &str, credentials: Vec<Vec<u8>>) -> Result<Arc<Upstream>, String> {
+    pub fn cluster(text: &str, credentials: Credentials) -> Result<Arc<Upstream>, String> {
         let seeds = text.split(',').map(|word| Node::parse(word.trim())).collect::<Result<Vec<_>, _>>()?;
-        let asking = cluster::Asking { seeds, credentials };
+        let mut asking = Asking::new(seeds, credentials);
         let routes = asking.ask(&Routes::empty(true))?;
         let (hurry, hurried) = sync_channel(1);
         let upstream = Arc::new(Upstream::new(routes, Some(Mutex::new(hurry))));
