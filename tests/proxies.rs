@@ -280,6 +280,13 @@ fn who_is_owed_too_much_is_closed() {
 }
 
 #[test]
+fn servers_are_looked_after_as_clients_are() {
+    // Probes are a second apart at the least.
+    let proxied = Proxied::begin(1, &["--tcp-keepalive", "1"]);
+    assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", "k", "v"]), ok());
+}
+
+#[test]
 fn no_files_of_data_are_begun() {
     let proxied = Proxied::begin(2, &[]);
     let mut client = proxied.proxy.connect().unwrap();

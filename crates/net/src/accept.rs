@@ -8,9 +8,10 @@ use crate::listen::{Listeners, Listening, Speech};
 use crate::service::Service;
 use crate::tls::Session;
 use crate::worker::Arrival;
-use socket2::{Socket, TcpKeepalive};
+use socket2::{SockRef, Socket, TcpKeepalive};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -174,8 +175,13 @@ fn session(service: &impl Service) -> io::Result<Session> {
     Session::new(contexts.server.clone())
 }
 
-fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
-    socket.set_nodelay(true)?;
+/// Has a TCP socket send at once what it is given, and the system look whether the other side is still there after so many seconds of silence; 0: never.
+///
+/// # Errors
+/// Those of the system.
+pub fn tune(socket: &impl AsFd, keepalive_s: u32) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
     if keepalive_s > 0 {
         // Three probes a third of the time apart, as Redis does it.
         let probes = Duration::from_secs(u64::from(keepalive_s / 3).max(1));
@@ -183,7 +189,7 @@ fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
             .with_time(Duration::from_secs(u64::from(keepalive_s)))
             .with_interval(probes)
             .with_retries(3);
-        socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_keepalive(&keepalive)?;
     }
     Ok(())
 }

@@ -384,9 +384,9 @@ fn begin_owing(proxy: &Proxy, front: &mut Front, links: &mut Links) -> (Key, boo
         front.inner.reply_mode = front.inner.usual_mode();
     }
     let client = &front.inner.client;
-    let limit = proxy.host.engine.config.output_limit(client.class()).hard_bytes;
-    let bytes_max = if limit == 0 { usize::MAX } else { limit as usize };
     let whose = *front.key.get_or_insert_with(|| {
+        let limit = proxy.host.engine.config.output_limit(client.class()).hard_bytes;
+        let bytes_max = if limit == 0 { usize::MAX } else { limit as usize };
         client.set_trait(Traits::OWED, true);
         links.conversations.begin(client, bytes_max)
     });
@@ -406,9 +406,4 @@ impl Forwarded {
         self.count += 1;
         self.last = Some(command);
     }
-}
-
-/// A client that has gone away is owed nothing.
-pub fn forget(key: Key) {
-    links::forget(key);
 }

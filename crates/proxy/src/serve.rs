@@ -1,7 +1,7 @@
 //! The proxy as `net` sees it.
 
 use crate::links::{self, conversation::Key};
-use crate::run::{self, Runner};
+use crate::run::Runner;
 use crate::upstream::Upstream;
 use crate::ways::Way;
 use command::Error;
@@ -131,7 +131,7 @@ impl Service for Proxy {
 
     fn end(&self, front: &mut Front) {
         if let Some(key) = front.key.take() {
-            run::forget(key);
+            links::forget(key);
         }
         Service::end(&*self.host, &mut front.inner);
     }

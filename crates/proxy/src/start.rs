@@ -69,10 +69,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
     }
     let _running_log = logger::start(&config)?;
-    let workers = match config.threads() {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
+    let workers = server::start::worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;
     let host = server::assembly::new(config, workers + 1);

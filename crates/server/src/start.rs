@@ -275,7 +275,8 @@ fn write_pidfile(config: &Config) -> Option<RemovedAtEnd> {
     }
 }
 
-fn worker_count(config: &Config) -> usize {
+/// How many workers `threads` asks for.
+pub fn worker_count(config: &Config) -> usize {
     match config.threads() {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,

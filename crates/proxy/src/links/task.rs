@@ -7,7 +7,8 @@ use super::{Link, LinkTo, Links, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use config::LogLevel;
-use socket2::{SockRef, TcpKeepalive};
+use net::accept;
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -87,8 +88,7 @@ async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream,
     let failed = |error: io::Error| sentence(&error);
     let no_reply = || "what comes is no reply".to_owned();
     let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
-    socket.set_nodelay(true).map_err(failed)?;
-    keep_alive(proxy, &socket).map_err(failed)?;
+    accept::tune(&socket, proxy.host.engine.config.tcp_keepalive_s()).map_err(failed)?;
     let (said, mut owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
@@ -112,18 +112,6 @@ async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream,
     match scanner.is_inside_reply() {
         true => Err(no_reply()),
         false => Ok(socket),
-    }
-}
-
-/// Has the system look whether the server is still there, as with clients.
-fn keep_alive(proxy: &Proxy, socket: &TcpStream) -> io::Result<()> {
-    match proxy.host.engine.config.tcp_keepalive_s() {
-        0 => Ok(()),
-        seconds => {
-            let every = Duration::from_secs(u64::from(seconds));
-            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every / 3);
-            SockRef::from(socket).set_tcp_keepalive(&keepalive)
-        }
     }
 }
 
