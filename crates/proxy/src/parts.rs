@@ -20,6 +20,24 @@ pub enum Plan {
     Scan,
     /// It ends a transaction, all of which goes to this server.
     Transaction(NodeNo, Option<u16>),
+    /// The same, where keys are watched: over the connection that watches.
+    Watched(NodeNo, Option<u16>),
+    /// To this server, over a connection that nobody else uses meanwhile.
+    Blocks(NodeNo, Option<u16>),
+    /// The same, and the connection is kept.
+    Watch(NodeNo, Option<u16>),
+}
+
+impl Plan {
+    /// The server of the connection that the client has to itself for this, if it does.
+    pub fn own(self) -> Option<(NodeNo, Option<u16>)> {
+        match self {
+            Plan::Watched(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
+                Some((node, slot))
+            }
+            Plan::One(..) | Plan::Parts(_) | Plan::Everywhere(_) | Plan::Scan | Plan::Transaction(..) => None,
+        }
+    }
 }
 
 /// What is sent to whom.
@@ -48,7 +66,9 @@ pub fn parts_of(
     luck: usize,
 ) -> Option<Parts> {
     Some(match plan {
-        Plan::One(node, slot) => Parts::one(node, slot, encoded(request)),
+        Plan::One(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
+            Parts::one(node, slot, encoded(request))
+        }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Everywhere(gathering) => {
             let bytes = encoded(request);
@@ -63,7 +83,7 @@ pub fn parts_of(
             Parts { each, join: Some(join), replies: 1 }
         }
         Plan::Scan => scan(routes, request),
-        Plan::Transaction(node, slot) => {
+        Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
             encode_request(&mut bytes, &[b"MULTI"]);

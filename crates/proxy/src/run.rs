@@ -1,5 +1,6 @@
 //! One batch of requests: which way each goes.
 
+use crate::links::own::Watching;
 use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
 use crate::parts::{Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::{Shown, Ticks, UnixMs};
 use telemetry::stats::Ending;
-use wire::{Batch, Reply, Request, RequestBuf};
+use wire::{Batch, Protocol, Reply, Request, RequestBuf};
 
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
@@ -74,6 +75,10 @@ impl Runner {
                     }
                     forwarded.note(command.id);
                     self.note(command, Ending::Done);
+                    if front.is_blocked {
+                        stop = Stop::Blocked { next: at + 1 };
+                        break;
+                    }
                 }
                 (verdict, _) if front.owed > 0 => {
                     if let Verdict::Refuse(error) = verdict {
@@ -86,6 +91,7 @@ impl Runner {
                 }
                 (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
                 (Verdict::Here | Verdict::Send(_), _) => {
+                    self.forget_watched_by(front, command);
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
                     let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
@@ -131,22 +137,34 @@ impl Runner {
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
         Verdict::Send(match way {
             Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => {
-                // A request of such a command without a key is wrong, which any server says in its words.
-                match self.links.borrow().routes.of(slot.unwrap_or(0)) {
-                    Some(node) => Plan::One(node, slot),
-                    None => return Verdict::Refuse(Error::text(NOT_SERVED)),
-                }
+                return self.to_owner(slot, Plan::One);
             }
             Way::Split(split) if self.may_split(command) => Plan::Parts(split),
             Way::Slot | Way::Split(_) if !is_of_one => return Verdict::Refuse(Error::text(CROSSSLOT)),
             Way::Everywhere(gathering) => Plan::Everywhere(gathering),
             Way::Scan if !self.links.borrow().routes.is_cluster => Plan::Scan,
+            Way::Blocks if is_of_one && !ways::may_block(command, request) => {
+                return self.to_owner(slot, Plan::One);
+            }
+            Way::Blocks if is_of_one => return self.to_owner(slot, Plan::Blocks),
+            Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
+                return self.to_owner(slot, Plan::Watch);
+            }
+            Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
             // There is none to execute.
-            Way::Exec => return Verdict::Here,
+            Way::Exec | Way::Unwatch => return Verdict::Here,
             Way::Slot | Way::Split(_) | Way::Scan | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })
+    }
+
+    /// Sends a request to the server that has this slot. One of a command with keys that has none is wrong, which any server says in its words.
+    fn to_owner(&self, slot: Option<u16>, plan: impl FnOnce(NodeNo, Option<u16>) -> Plan) -> Verdict {
+        match self.links.borrow().routes.of(slot.unwrap_or(0)) {
+            Some(node) => Verdict::Send(plan(node, slot)),
+            None => Verdict::Refuse(Error::text(NOT_SERVED)),
+        }
     }
 
     /// Whether a request may be done in parts, one of which may fail while others are done.
@@ -167,10 +185,9 @@ impl Runner {
                 if let Err(error) = self.admit_all(front, now) {
                     return Verdict::Refuse(error);
                 }
-                let slot = front.queued_slot;
-                match self.links.borrow().routes.of(slot.unwrap_or(0)) {
-                    Some(node) => Verdict::Send(Plan::Transaction(node, slot)),
-                    None => Verdict::Refuse(Error::text(NOT_SERVED)),
+                match front.watched_slot {
+                    Some(slot) => self.to_owner(Some(slot), Plan::Watched),
+                    None => self.to_owner(front.queued_slot, Plan::Transaction),
                 }
             }
             // It is given up, or has been refused, or is another MULTI.
@@ -183,12 +200,14 @@ impl Runner {
             Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
                 Verdict::Refuse(ways::refusal(command))
             }
-            Way::Slot | Way::Split(_) => {
-                let mut slot = front.queued_slot;
+            Way::Slot | Way::Split(_) | Way::Blocks => {
+                let mut slot = front.queued_slot.or(front.watched_slot);
                 let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
                 front.queued_slot = front.queued_slot.or(slot);
                 if is_of_one { Verdict::Here } else { Verdict::Refuse(Error::text(CROSSSLOT)) }
             }
+            // In a transaction it does nothing.
+            Way::Unwatch => Verdict::Here,
             // They say the same wherever they are executed.
             Way::Here if matches!(command.row.name, "ping" | "echo" | "time") => Verdict::Here,
             _ => Verdict::Refuse(ways::refusal(command)),
@@ -220,6 +239,7 @@ impl Runner {
         };
         if is_exec {
             front.queued_slot = None;
+            self.forget_watched(front);
         }
         host.counts.note_error(error.as_bytes());
         front.inner.doom_transaction();
@@ -230,6 +250,24 @@ impl Runner {
             ReplyMode::Skip => front.inner.reply_mode = front.inner.usual_mode(),
             _ if front.inner.is_silent() => {}
             _ => Reply::new(out, front.inner.protocol).error(error.as_bytes()),
+        }
+    }
+
+    /// The host is about to run a command, which may end what the client watches.
+    fn forget_watched_by(&self, front: &mut Front, command: Option<&Command>) {
+        let Some(command) = command.filter(|_| front.watched_slot.is_some()) else { return };
+        let ends = match front.inner.transaction {
+            Some(_) => command.is(Flags::ENDS_TRANSACTION),
+            None => self.proxy.ways[command.id.0] == Way::Unwatch,
+        };
+        if ends || command.row.name == "reset" {
+            self.forget_watched(front);
+        }
+    }
+
+    fn forget_watched(&self, front: &mut Front) {
+        if front.watched_slot.take().is_some() {
+            self.links.borrow_mut().unwatch(front.inner.client.id);
         }
     }
 
@@ -269,7 +307,8 @@ impl Runner {
             let is_redirected = |key| links.conversations.is_redirected(key);
             (links.routes.version, front.key.is_some_and(is_redirected))
         };
-        if front.owed > 0 && (front.version != version || is_redirected) {
+        let is_apart = front.is_alone || plan.own().is_some();
+        if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
         }
@@ -279,6 +318,10 @@ impl Runner {
             return self.send_as_it_is(front, (node, slot), command, sent);
         }
         let request = own.as_ref().map_or(*request, RequestBuf::as_request);
+        if let Some((node, slot)) = plan.own() {
+            self.send_alone(front, (plan, node, slot), &request);
+            return true;
+        }
         self.send_parts(front, plan, command, &request)
     }
 
@@ -300,9 +343,52 @@ impl Runner {
         links.push(
             at,
             sent,
-            Pushed { whose, reply: (number, 0), slot, replies: 1, is_of_script: command.runs_script() },
+            Pushed { whose, reply: (number, 0), slot, is_of_script: command.runs_script(), ..Pushed::ONE },
         );
         true
+    }
+
+    /// Sends a request over a connection that the client has to itself. It is owed nothing else.
+    fn send_alone(
+        &mut self,
+        front: &mut Front,
+        (plan, node, slot): (Plan, NodeNo, Option<u16>),
+        request: &Request<'_>,
+    ) {
+        let links = &mut *self.links.borrow_mut();
+        let client = front.inner.client.id;
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let way = LinkTo { node, protocol, db };
+        let parts = parts_of(plan, &links.routes, request, front.inner.transaction.as_deref(), 0);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let number = links.conversations.owe(whose, is_wanted);
+        front.is_alone = true;
+        let one = Pushed { whose, reply: (number, 0), slot, ..Pushed::ONE };
+        let (at, pushed) = match plan {
+            Plan::Watched(..) => {
+                front.inner.leave_transaction();
+                (front.queued_slot, front.watched_slot) = (None, None);
+                let Some(at) = links.watching(client) else {
+                    // What was watched may have changed.
+                    links.conversations.answer(whose, (number, 0), null(protocol));
+                    return links.unwatch(client);
+                };
+                (at, Pushed { unless_executed: Some(null(protocol)), watching: Watching::Ends, ..one })
+            }
+            Plan::Watch(..) => {
+                front.watched_slot = slot;
+                (links.take_own(client, way), Pushed { watching: Watching::Begins, ..one })
+            }
+            _ => {
+                front.is_blocked = true;
+                front.inner.client.set_trait(Traits::BLOCKED, true);
+                (links.take_own(client, way), Pushed { waits: true, ..one })
+            }
+        };
+        for (.., bytes) in parts.iter().flat_map(|parts| &parts.each) {
+            let replies = parts.as_ref().map_or(1, |parts| parts.replies);
+            links.push_own(at, (bytes, Pushed { replies, ..pushed }), way);
+        }
     }
 
     fn send_parts(
@@ -342,7 +428,8 @@ impl Runner {
         let is_of_script = command.runs_script();
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
-            links.push(at, bytes, Pushed { whose, reply, slot: *slot, replies: parts.replies, is_of_script });
+            let replies = parts.replies;
+            links.push(at, bytes, Pushed { whose, reply, slot: *slot, replies, is_of_script, ..Pushed::ONE });
         }
         true
     }
@@ -355,6 +442,10 @@ impl Runner {
             if front.owed == 0 {
                 links.conversations.end(key);
                 front.key = None;
+                front.is_alone = false;
+                if std::mem::take(&mut front.is_blocked) {
+                    front.inner.client.set_trait(Traits::BLOCKED, false);
+                }
             }
             if !out.is_empty() {
                 // Who is answered is not silent.
@@ -368,6 +459,11 @@ impl Runner {
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
     }
+}
+
+/// What EXEC says where keys that were watched have changed.
+fn null(protocol: Protocol) -> &'static [u8] {
+    if protocol == Protocol::Resp3 { b"_\r\n" } else { b"*-1\r\n" }
 }
 
 /// A client waits until a link takes requests again, which is no silence of its own.

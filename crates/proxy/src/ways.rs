@@ -20,6 +20,12 @@ pub enum Way {
     Here,
     /// What is queued goes to the server that has the slot of its keys.
     Exec,
+    /// To the server that has the slot of their keys, over a connection that nobody else uses meanwhile.
+    Blocks,
+    /// The same, and the connection is kept.
+    Watch,
+    /// The proxy answers, and keys that were watched are not watched any more.
+    Unwatch,
     /// Nowhere.
     Refused,
 }
@@ -129,6 +135,8 @@ pub fn way_of(command: &Command) -> Way {
         "scan" => return Way::Scan,
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
+        "watch" => return Way::Watch,
+        "unwatch" => return Way::Unwatch,
         _ => {}
     }
     if HERE.contains(&top) || name.ends_with("|help") {
@@ -136,10 +144,21 @@ pub fn way_of(command: &Command) -> Way {
     }
     let is_of_data = matches!(command.row.handler, Runs::Data(_)) || BY_KEY.contains(&name);
     let has_keys = !matches!(command.row.keys, Keys::None);
-    match is_of_data && has_keys && !command.row.flags.intersects(Flags::BLOCKING | Flags::PUBSUB) {
+    match is_of_data && has_keys && !command.is(Flags::PUBSUB) {
+        true if command.is(Flags::BLOCKING) => Way::Blocks,
         true => Way::Slot,
         false => Way::Refused,
     }
+}
+
+/// Whether a request of a command that may wait for a key does.
+pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
+    // Others have no form that does not.
+    let says_so = |request: &Request<'_>| {
+        let options = request.iter().take_while(|word| !word.eq_ignore_ascii_case(b"streams"));
+        options.into_iter().any(|word| word.eq_ignore_ascii_case(b"block"))
+    };
+    !command.row.name.starts_with("xread") || says_so(request)
 }
 
 /// The ways of all commands, by their places in the table.
@@ -219,9 +238,6 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "blpop",
-            "xread",
-            "watch",
             "script|kill",
             "subscribe",
             "spublish",
@@ -242,6 +258,8 @@ mod tests {
             assert_eq!(way(name), Way::Refused, "{name}");
         }
         assert_eq!(table().len(), command::table::command_count());
+        assert_eq!(way("watch"), Way::Watch);
+        assert!(["blpop", "xread", "blmove", "bzmpop"].iter().all(|name| way(name) == Way::Blocks));
         assert_eq!(way("mget"), Way::Split(Split::Places));
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
     }
@@ -254,6 +272,18 @@ mod tests {
         for name in HERE.iter().chain(NOT_HERE).chain(BY_KEY).copied().chain(split).chain(everywhere) {
             way(name);
         }
+    }
+
+    #[test]
+    fn streams_are_waited_for_where_that_is_asked() {
+        server::commands::install();
+        let may = |line: &str| {
+            let request = wire::RequestBuf::from_args(line.split(' '));
+            let command = command::table::find(request.as_request().arg(0)).unwrap();
+            may_block(command, &request.as_request())
+        };
+        assert!(may("blpop k 0") && may("xread COUNT 1 BLOCK 0 STREAMS k 0"));
+        assert!(!may("xread COUNT 1 STREAMS block 0"));
     }
 
     #[test]

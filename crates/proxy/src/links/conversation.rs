@@ -23,6 +23,11 @@ pub struct Key {
     generation: u32,
 }
 
+impl Key {
+    /// Nobody's: what is owed to it comes to nobody.
+    pub const NOBODY: Key = Key { place: u32::MAX, generation: 0 };
+}
+
 /// A reply that is owed.
 #[derive(Debug)]
 enum Owed {

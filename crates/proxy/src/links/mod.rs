@@ -7,6 +7,7 @@
 //! Thread rule: a worker's own.
 
 pub mod conversation;
+pub mod own;
 mod redirect;
 mod task;
 mod turns;
@@ -15,6 +16,7 @@ use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
 use conversation::{Conversations, Key};
 use net::client::Client;
+use own::{Owners, Ownership, Watching};
 use redirect::Redirection;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -67,6 +69,12 @@ struct Ticket {
     is_of_script: bool,
     /// How many bytes of it are an ASKING in front, which is for one server.
     asking_bytes: usize,
+    /// It may wait at the server for as long as it likes.
+    waits: bool,
+    /// What its client is told if it is certain that it was not executed, and is not to be tried again.
+    unless_executed: Option<&'static [u8]>,
+    /// What it means for keys that are watched.
+    watching: Watching,
 }
 
 /// A request that is to go elsewhere, when it is known what became of those behind it.
@@ -110,6 +118,10 @@ struct Link {
     is_begun: bool,
     /// Clients whose next request waits until there is room.
     waiting: Turns,
+    /// It is one client's at a time; None: it is everybody's.
+    own: Option<Ownership>,
+    /// Its task is to end.
+    is_over: bool,
 }
 
 /// Which link.
@@ -136,6 +148,26 @@ pub struct Pushed {
     pub replies: usize,
     /// A script makes its reply.
     pub is_of_script: bool,
+    /// It may wait at the server for as long as it likes.
+    pub waits: bool,
+    /// What its client is told if it is certain that it was not executed, and is not to be tried again.
+    pub unless_executed: Option<&'static [u8]>,
+    /// What it means for keys that are watched over the same link.
+    pub watching: Watching,
+}
+
+impl Pushed {
+    /// A request with one reply, which comes to nobody.
+    pub const ONE: Pushed = Pushed {
+        whose: Key::NOBODY,
+        reply: (0, 0),
+        slot: None,
+        replies: 1,
+        is_of_script: false,
+        waits: false,
+        unless_executed: None,
+        watching: Watching::GoesOn,
+    };
 }
 
 /// All links of a worker.
@@ -143,6 +175,8 @@ pub struct Links {
     links: Vec<Link>,
     /// Where the links are: by database, then by server and protocol.
     places: Vec<Vec<Option<usize>>>,
+    /// Which of them clients have to themselves.
+    owners: Owners,
     /// What clients are owed.
     pub conversations: Conversations,
     /// Who has which slot, as far as this worker has seen.
@@ -170,6 +204,7 @@ pub fn begin(proxy: &Arc<Proxy>) -> SharedLinks {
     let links = Links {
         links: Vec::new(),
         places: Vec::new(),
+        owners: Owners::default(),
         conversations: Conversations::default(),
         routes: proxy.upstream.routes(),
         proxy: proxy.clone(),
@@ -188,6 +223,15 @@ pub fn forget(key: Key) {
     HERE.with_borrow(|here| {
         if let Some(links) = here {
             links.borrow_mut().conversations.end(key);
+        }
+    });
+}
+
+/// A client of this thread has gone away that has a link to itself, or may have.
+pub fn dismiss(client: u64) {
+    HERE.with_borrow(|here| {
+        if let Some(links) = here {
+            links.borrow_mut().dismiss(client);
         }
     });
 }
@@ -229,7 +273,7 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies, is_of_script } = pushed;
+        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching } = pushed;
         let ticket = Ticket {
             whose,
             reply,
@@ -241,6 +285,9 @@ impl Links {
             redirections: 0,
             is_of_script,
             asking_bytes: 0,
+            waits,
+            unless_executed,
+            watching,
         };
         self.enqueue(at, request, ticket);
     }
@@ -338,6 +385,9 @@ impl Links {
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
         }
+        if self.links[at].own.is_some() {
+            self.settle_own(at);
+        }
         Ok(())
     }
 
@@ -348,6 +398,12 @@ impl Links {
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
         let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
+        if let Some(instead) = ticket.unless_executed {
+            self.proxy.upstream.hurry();
+            self.conversations.answer(ticket.whose, ticket.reply, instead);
+            self.settle_own(at);
+            return true;
+        }
         if ticket.is_of_script {
             // Anybody's script can say so. Who asks the nodes finds out.
             self.proxy.upstream.hurry();
@@ -397,7 +453,7 @@ impl Links {
     fn send_elsewhere(&mut self, at: usize, whose: Key, slot: Option<u16>) {
         let way = self.links[at].way;
         for parked in self.links[at].take_parked(whose, slot) {
-            let to = self.place(LinkTo { node: parked.to, ..way });
+            let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.watching);
             let Parked { mut ticket, request, is_asking, .. } = parked;
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
@@ -441,6 +497,8 @@ impl Link {
             is_listed: false,
             is_begun: false,
             waiting: Turns::default(),
+            own: None,
+            is_over: false,
         }
     }
 

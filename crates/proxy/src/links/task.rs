@@ -37,7 +37,10 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
     let silence_max = Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
     let mut is_told = false;
     loop {
-        poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
+        let is_asked = poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
+        if !is_asked {
+            return links.borrow_mut().note_over(at);
+        }
         let connected = timeout(CONNECTING_MAX, connect(&proxy, server, way)).await;
         match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(socket) => {
@@ -171,6 +174,9 @@ impl Talking {
 
     fn talk(&mut self, links: &mut Links, at: usize, context: &mut Context<'_>) -> io::Result<()> {
         let link = &mut links.links[at];
+        if link.is_over {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         if link.waker.is_none() {
             link.waker = Some(context.waker().clone());
         }
@@ -199,7 +205,8 @@ impl Talking {
 
     /// Whether nothing has come for too long. One alarm serves for many requests, so that a busy link sets none.
     fn is_silent(&mut self, link: &Link, context: &mut Context<'_>) -> bool {
-        if self.silence_max.is_zero() || link.tickets.is_empty() {
+        let may_be_silent = link.tickets.front().is_none_or(|ticket| ticket.waits);
+        if self.silence_max.is_zero() || may_be_silent {
             self.alarm = None;
             return false;
         }
@@ -267,13 +274,17 @@ impl Talking {
 }
 
 impl Link {
-    /// Ready when there is something to send.
-    fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when there is something to send, which is true, or nothing will ever be.
+    fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         self.is_woken = false;
         if self.waker.is_none() {
             self.waker = Some(context.waker().clone());
         }
-        if self.tickets.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        match self.tickets.is_empty() {
+            _ if self.is_over => Poll::Ready(false),
+            true => Poll::Pending,
+            false => Poll::Ready(true),
+        }
     }
 
     /// Nothing is under way any more.
@@ -303,13 +314,17 @@ impl Links {
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();
         self.refuse_parked(at);
+        self.disturb_own(at);
         let link = &mut self.links[at];
         let (mut end, written) = (link.answered, link.written);
         let (tickets, requests) = link.empty();
         for ticket in tickets {
             let begin = end;
             end += ticket.bytes;
-            if begin >= written {
+            let was_written = begin < written;
+            if let Some(instead) = ticket.unless_executed.filter(|_| !was_written) {
+                self.conversations.answer(ticket.whose, ticket.reply, instead);
+            } else if !was_written {
                 link.requests.extend_from_slice(&requests[begin..end]);
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
@@ -318,6 +333,7 @@ impl Links {
             }
         }
         link.wake_waiting();
+        self.settle_own(at);
     }
 
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
@@ -332,18 +348,23 @@ impl Links {
             let begin = end;
             end += ticket.bytes;
             let owner = ticket.slot.and_then(|slot| self.routes.of(slot));
+            if let Some(instead) = ticket.unless_executed {
+                self.conversations.answer(ticket.whose, ticket.reply, instead);
+                continue;
+            }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
                 // What was asked for elsewhere for once is not this one's.
                 Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
                     self.conversations.note_redirected(ticket.whose);
-                    let to = self.place(LinkTo { node, ..way });
+                    let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.watching);
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
                 _ => self.conversations.answer(ticket.whose, ticket.reply, error),
             }
         }
         self.links[at].wake_waiting();
+        self.settle_own(at);
     }
 
     /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.

@@ -1,0 +1,230 @@
+//! Links that a client has to itself, for what holds up all behind it on a connection or stands in the state of one: commands that wait for a key,
+//! and watched keys.
+//!
+//! A client has one at most, with one request under way. It is given back in the state of a new one, or else closed: what nobody has serves the next
+//! client that wants one to that server.
+//!
+//! Invariant: a transaction behind WATCH goes over the very connection that watches, or is not executed at all.
+
+use super::{Link, LinkTo, Links, Pushed};
+use crate::upstream::NodeNo;
+use std::collections::HashMap;
+use wire::{Protocol, encode_request};
+
+/// How many that nobody has are kept of a kind.
+const IDLE_MAX: usize = 16;
+
+/// Who has which.
+#[derive(Default)]
+pub struct Owners {
+    /// By the numbers of clients.
+    held: HashMap<u64, Held>,
+    /// Those that nobody has.
+    idle: HashMap<(NodeNo, bool, usize), Vec<usize>>,
+    /// Places of links that are over.
+    free: Vec<usize>,
+}
+
+/// A client's.
+struct Held {
+    at: usize,
+    /// How many requests to watch keys went over it.
+    watches: usize,
+    /// Keys that were watched may have changed since: the connection was lost, or the slot is elsewhere.
+    is_disturbed: bool,
+}
+
+/// What a request means for the keys that its client watches over the same link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watching {
+    /// It watches some more.
+    Begins,
+    /// It leaves them as they are.
+    GoesOn,
+    /// None is watched when it is done.
+    Ends,
+}
+
+/// What a link is to the client that has it.
+#[derive(Debug)]
+pub struct Ownership {
+    /// The number of its client; None: nobody's for now.
+    owner: Option<u64>,
+    /// What is spoken and which database is selected by now; None: not known.
+    state: Option<(Protocol, usize)>,
+    /// It is closed when its client does not want it any more.
+    is_spent: bool,
+}
+
+fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
+    (way.node, way.protocol == Protocol::Resp3, way.db)
+}
+
+impl Links {
+    /// The link that a client has to itself from now on, to this server. What it had watched by another one is as good as changed.
+    pub fn take_own(&mut self, client: u64, way: LinkTo) -> usize {
+        let had = self.owners.held.get(&client).map(|held| (held.at, held.watches));
+        if let Some((at, _)) = had.filter(|(at, _)| self.links[*at].way.node == way.node) {
+            return at;
+        }
+        let at = self.find_own(client, way);
+        if let Some((before, _)) = had {
+            self.let_go(before);
+        }
+        let is_disturbed = had.is_some_and(|(_, watches)| watches > 0);
+        self.owners.held.insert(client, Held { at, watches: 0, is_disturbed });
+        at
+    }
+
+    /// Sends a request over a link that a client has to itself, who speaks this protocol and has selected this database.
+    pub fn push_own(&mut self, at: usize, (request, pushed): (&[u8], Pushed), way: LinkTo) {
+        let mut bytes = Vec::with_capacity(request.len());
+        let mut replies = 0;
+        let mut say = |words: &[&[u8]]| {
+            encode_request(&mut bytes, words);
+            replies += 1;
+        };
+        let Some(own) = self.links[at].own.as_mut() else { return };
+        if own.state != Some((way.protocol, way.db)) {
+            // It is no new one any more.
+            say(&[b"HELLO", if way.protocol == Protocol::Resp3 { b"3" } else { b"2" }]);
+            say(&[b"SELECT", way.db.to_string().as_bytes()]);
+            (own.is_spent, own.state) = (true, Some((way.protocol, way.db)));
+        }
+        if let Some(held) = own.owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
+            held.watches = match pushed.watching {
+                Watching::Begins => held.watches + 1,
+                Watching::GoesOn => held.watches,
+                Watching::Ends => 0,
+            };
+        }
+        bytes.extend_from_slice(request);
+        self.push(at, &bytes, Pushed { replies: pushed.replies + replies, ..pushed });
+    }
+
+    /// The link by which a client watches keys, if nothing is known to have happened to them.
+    pub fn watching(&self, client: u64) -> Option<usize> {
+        self.owners
+            .held
+            .get(&client)
+            .filter(|held| held.watches > 0 && !held.is_disturbed)
+            .map(|held| held.at)
+    }
+
+    /// A client watches nothing any more.
+    pub fn unwatch(&mut self, client: u64) {
+        let Some(held) = self.owners.held.get(&client) else { return };
+        let (at, is_idle) = (held.at, self.links[held.at].tickets.is_empty());
+        match self.watching(client).filter(|_| is_idle) {
+            Some(at) => {
+                let mut request = Vec::new();
+                encode_request(&mut request, &[b"UNWATCH"]);
+                let way = self.links[at].way;
+                self.push_own(at, (&request, Pushed { watching: Watching::Ends, ..Pushed::ONE }), way);
+            }
+            None => self.close_own(client, at),
+        }
+    }
+
+    /// A client has gone away, or waits for nothing any more: what it has asked for by a link of its own is not done if that can be helped.
+    pub fn dismiss(&mut self, client: u64) {
+        if let Some(at) = self.owners.held.get(&client).map(|held| held.at) {
+            self.close_own(client, at);
+        }
+    }
+
+    fn close_own(&mut self, client: u64, at: usize) {
+        self.owners.held.remove(&client);
+        self.close(at);
+    }
+
+    /// Finds one that nobody has, or begins one.
+    fn find_own(&mut self, client: u64, way: LinkTo) -> usize {
+        let own = Ownership { owner: Some(client), state: Some((way.protocol, way.db)), is_spent: false };
+        if let Some(at) = self.owners.idle.get_mut(&kind(way)).and_then(Vec::pop) {
+            self.links[at].own = Some(own);
+            return at;
+        }
+        let link = Link { own: Some(own), ..Link::new(way) };
+        match self.owners.free.pop() {
+            Some(at) => {
+                self.links[at] = link;
+                at
+            }
+            None => {
+                self.links.push(link);
+                self.links.len() - 1
+            }
+        }
+    }
+
+    /// Something has come by a link, or is not to come any more: its client may be done with it.
+    pub(super) fn settle_own(&mut self, at: usize) {
+        let link = &self.links[at];
+        let Some(owner) = link.own.as_ref().and_then(|own| own.owner) else { return };
+        if !link.tickets.is_empty() || !link.parked.is_empty() {
+            return;
+        }
+        if self.owners.held.get(&owner).is_some_and(|held| held.at == at && held.watches == 0) {
+            self.owners.held.remove(&owner);
+            self.let_go(at);
+        }
+    }
+
+    /// Nobody has a link any more.
+    fn let_go(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        let Some(own) = link.own.as_mut() else { return };
+        own.owner = None;
+        let idle = self.owners.idle.entry(kind(link.way)).or_default();
+        if own.is_spent || !link.tickets.is_empty() || idle.len() >= IDLE_MAX {
+            self.close(at);
+        } else {
+            idle.push(at);
+        }
+    }
+
+    /// The connection of a link is lost, and with it what it watches.
+    pub(super) fn disturb_own(&mut self, at: usize) {
+        let Some(own) = self.links[at].own.as_mut() else { return };
+        own.state = None;
+        if let Some(held) = own.owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
+            held.is_disturbed |= held.watches > 0;
+        }
+    }
+
+    /// The link for a request that goes elsewhere than over this one.
+    pub(super) fn elsewhere(&mut self, at: usize, way: LinkTo, watching: Watching) -> usize {
+        let Some(own) = &self.links[at].own else { return self.place(way) };
+        let Some(owner) = own.owner else { return self.place(way) };
+        let (is_spent, watches) = (own.is_spent, self.owners.held.get(&owner).map_or(0, |held| held.watches));
+        let to = self.take_own(owner, way);
+        if let Some(held) = self.owners.held.get_mut(&owner) {
+            // What it watches it watches by this request alone.
+            held.is_disturbed = watches > usize::from(watching == Watching::Begins);
+            held.watches = watches;
+        }
+        if let Some(own) = self.links[to].own.as_mut().filter(|_| is_spent) {
+            (own.is_spent, own.state) = (true, None);
+        }
+        to
+    }
+
+    /// Has the task of a link end, and nothing more done by it.
+    fn close(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        link.is_over = true;
+        link.tickets.clear();
+        link.parked.clear();
+        if link.is_begun {
+            link.wake();
+        } else {
+            self.owners.free.push(at);
+        }
+    }
+
+    /// The task of a link that is over has ended.
+    pub(super) fn note_over(&mut self, at: usize) {
+        self.owners.free.push(at);
+    }
+}
