@@ -181,6 +181,10 @@ fn strangers_and_doubles_are_refused() {
     assert_eq!(join(&cluster, &record('a', 7001)), Value::Simple(format!("id {cluster}").into_bytes()));
     assert!(is_error(&join(&id('9'), &record('c', 7003)), "WRONGCLUSTER"));
     assert!(is_error(&join(&cluster, &record('a', 7009)), "DUPLICATE"));
+    let on = |machine: &str| format!("{} @{machine}", record('b', 7002));
+    assert!(matches!(join(&cluster, &on("one")), Value::Simple(_)), "it had not said its machine");
+    assert!(is_error(&join(&cluster, &on("two")), "DUPLICATE"), "a copy says the address that it has copied");
+    assert!(matches!(join(&cluster, &on("one")), Value::Simple(_)));
     for wrong in
         ["", "server", "server x 127.0.0.1 7001 0 - - memory -", &record('c', 7003).replace("memory", "huge")]
     {
@@ -195,6 +199,11 @@ fn strangers_and_doubles_are_refused() {
         Value::Simple(b"OK".to_vec())
     );
     assert!(is_error(&answered(&mut client, &["SERVER", "JOIN", &cluster, &record('a', 7001)]), "REMOVED"));
+    // Who leads since just now has heard of nobody, and takes all for living.
+    drop((client, config));
+    let config = Config::start(dir.path(), &[]);
+    let double = answered(&mut config.client(), &["SERVER", "JOIN", &cluster, &record('b', 7009)]);
+    assert!(is_error(&double, "DUPLICATE"), "{double:?}");
     let second = Command::new(tarn_path())
         .args(["config", "--store", &format!("dir:{}", dir.path().display()), "--port", "1"])
         .output()

@@ -162,7 +162,9 @@ fn connections_that_nobody_needs_any_more_serve_others() {
             assert_eq!(watched(&proxied, client, "k", round % 2 == 0) == Value::NullArray, round % 2 == 0);
             assert_eq!(call(client, &["WATCH", "k"]), ok());
             assert_eq!(call(client, &["UNWATCH"]), ok());
-            assert_eq!(call(client, &["BLPOP", "none", "0.001"]), Value::NullArray);
+            if round == 0 {
+                assert_eq!(call(client, &["BLPOP", "none", "0.001"]), Value::NullArray);
+            }
         }
     }
     let mut direct = proxied.shards[0].connect().unwrap();

@@ -235,6 +235,7 @@ impl World {
             hostname: String::new(),
             zone: zone.to_owned(),
             edition: Edition::Memory,
+            machine: String::new(),
             place: None,
             is_met: false,
         };

@@ -52,6 +52,13 @@ const RETRY_ALL: Duration = Duration::from_secs(1);
 /// How answers begin by which a config server lets a server in no more, or not as long as another lives.
 const REFUSALS: [&str; 3] = ["REMOVED", "DUPLICATE", "WRONGCLUSTER"];
 
+/// What is told of a server that has lost its place.
+const REMOVED: &str =
+    "This server has no place in the cluster any more; to have another, it starts with an empty directory";
+
+/// Tells one start of a machine from all others.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
 
@@ -216,6 +223,15 @@ impl Joining<'_> {
             Err(error) if !self.introduced.is_empty() && !self.is_refused && is_for_now(&error) => {}
             Err(error) => {
                 self.note_refusal(&error.to_string());
+                // Nothing has changed of who this server is: another has taken its place, while this one was not heard of.
+                let is_as_before = || Ok::<_, io::Error>(self.own_record(&topologies)? == self.introduced);
+                if error.to_string().starts_with("DUPLICATE")
+                    && (self.introduced.is_empty() || is_as_before()?)
+                {
+                    self.leave(
+                        "Another server with the same id has its place in the cluster now; this one takes no part in it any more, until it is started again",
+                    );
+                }
                 return Err(error);
             }
             Ok(()) => {}
@@ -275,19 +291,16 @@ impl Joining<'_> {
     fn note_refusal(&mut self, answer: &str) {
         self.is_refused |= REFUSALS.iter().any(|refusal| answer.starts_with(refusal));
         if answer.starts_with("REMOVED") {
-            self.leave();
+            self.leave(REMOVED);
         }
     }
 
-    /// This server has no place any more.
-    fn leave(&mut self) {
+    /// This server has no place any more, for this reason.
+    fn leave(&mut self, why: &str) {
         if let Some(shard) = self.server.shard.get()
             && !std::mem::replace(&mut self.is_removed, true)
         {
-            log!(
-                Warning,
-                "This server has no place in the cluster any more; to have another, it starts with an empty directory"
-            );
+            log!(Warning, "{why}");
             if let Some(part) = self.server.clustered.get() {
                 part.note_removed();
             }
@@ -338,6 +351,7 @@ impl Joining<'_> {
             hostname: text(config.cluster_announce_hostname()),
             zone: text(config.cluster_zone()),
             edition: edition(config.edition()),
+            machine: machine(),
             place: None,
             is_met: false,
         };
@@ -405,7 +419,7 @@ impl Joining<'_> {
             shard.is_none_or(|shard| shard.settings.name == shard_name(topology, *place))
         };
         let Some(place) = place.filter(is_its_own) else {
-            self.leave();
+            self.leave(REMOVED);
             return Ok(());
         };
         if !self.may_enter {
@@ -478,6 +492,11 @@ fn shard_name(topology: &Topology, place: Place) -> String {
 fn nodes(topology: &Topology, place: Place, with_tls: bool) -> BTreeMap<NodeId, Address> {
     let servers = topology.servers_of(place.shard);
     servers.filter_map(|server| Some((NodeId(server.place?.node), Address::of(server, with_tls)))).collect()
+}
+
+/// The machine, since it was switched on. Empty: it does not say.
+fn machine() -> String {
+    std::fs::read_to_string(BOOT).map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 fn edition(edition: config::Edition) -> Edition {
