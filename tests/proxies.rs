@@ -2,6 +2,7 @@
 //! shard that is not there means for those who ask it, and for all others.
 
 mod clusters;
+mod heard;
 mod own;
 
 use crate::tarn_path;
@@ -101,7 +102,7 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
     assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
-    for line in ["SWAPDB 0 1", "SUBSCRIBE c", "WAIT 0 0", "SCRIPT KILL"] {
+    for line in ["SWAPDB 0 1", "MONITOR", "WAIT 0 0", "SCRIPT KILL"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }

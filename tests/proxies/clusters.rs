@@ -16,7 +16,7 @@ const KEYS: usize = 100;
 /// Requests in one write.
 const PIPELINE: usize = 40;
 
-fn proxy_of(place: &str, directives: &[&str]) -> Server {
+pub(super) fn proxy_of(place: &str, directives: &[&str]) -> Server {
     Server::start(Program::Proxy(tarn_path()), &[&["--proxy-cluster", place], directives].concat()).unwrap()
 }
 

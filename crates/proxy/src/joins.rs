@@ -20,6 +20,8 @@ pub enum Join {
     AnyOne(usize),
     /// One array of 0 and 1: 1 where all have that.
     Both,
+    /// The number of one server, and so much more.
+    Corrected(i64),
     /// A cursor of one server and its elements: the cursor becomes one of all. This is the server of so many.
     Cursor(usize, usize),
 }
@@ -43,6 +45,10 @@ impl Join {
                 let mut numbers = parts.iter().map(|part| number(part));
                 let sum = numbers.try_fold(0i64, |sum, number| sum.checked_add(number?))?;
                 Some(format!(":{sum}\r\n").into_bytes())
+            }
+            Join::Corrected(by) => {
+                let number = number(parts.first()?)?.saturating_add(*by).max(0);
+                Some(format!(":{number}\r\n").into_bytes())
             }
             Join::AnyOne(from) => {
                 let in_turn = parts.iter().cycle().skip(*from).take(parts.len());
@@ -137,6 +143,7 @@ mod tests {
     #[test]
     fn replies_become_what_one_server_would_say() {
         assert_eq!(joined(&Join::Sum, &[":1\r\n", ":2\r\n", ":0\r\n"]), ":3\r\n");
+        assert_eq!(joined(&Join::Corrected(-2), &[":3\r\n"]), ":1\r\n");
         assert_eq!(joined(&Join::First, &["+OK\r\n", "+OK\r\n"]), "+OK\r\n");
         assert_eq!(
             joined(&Join::Concat, &["*1\r\n$1\r\na\r\n", "*0\r\n", "*2\r\n$1\r\nb\r\n$0\r\n\r\n"]),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod heard;
 mod joins;
 mod links;
 mod parts;

@@ -26,6 +26,8 @@ pub enum Plan {
     Blocks(NodeNo, Option<u16>),
     /// The same, and the connection is kept.
     Watch(NodeNo, Option<u16>),
+    /// To this server, which counts those who get it so much wrongly.
+    Publish(NodeNo, Option<u16>, i64),
 }
 
 impl Plan {
@@ -35,7 +37,12 @@ impl Plan {
             Plan::Watched(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
                 Some((node, slot))
             }
-            Plan::One(..) | Plan::Parts(_) | Plan::Everywhere(_) | Plan::Scan | Plan::Transaction(..) => None,
+            Plan::One(..)
+            | Plan::Publish(..)
+            | Plan::Parts(_)
+            | Plan::Everywhere(_)
+            | Plan::Scan
+            | Plan::Transaction(..) => None,
         }
     }
 }
@@ -68,6 +75,9 @@ pub fn parts_of(
     Some(match plan {
         Plan::One(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
             Parts::one(node, slot, encoded(request))
+        }
+        Plan::Publish(node, slot, by) => {
+            Parts { join: Some(Join::Corrected(by)), ..Parts::one(node, slot, encoded(request)) }
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Everywhere(gathering) => {

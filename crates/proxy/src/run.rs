@@ -1,5 +1,6 @@
 //! One batch of requests: which way each goes.
 
+use crate::heard::{Heard, Topic};
 use crate::links::own::Watching;
 use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
 use crate::parts::{Plan, parts_of};
@@ -10,6 +11,7 @@ use command::table::{Command, CommandId};
 use command::{Error, Flags};
 use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
+use notify::pubsub::Kind;
 use server::dispatch::checks;
 use server::dispatch::{ownership, transaction};
 use server::rights;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::{Shown, Ticks, UnixMs};
 use telemetry::stats::Ending;
-use wire::{Batch, Protocol, Reply, Request, RequestBuf};
+use wire::{Batch, Protocol, Reply, Request, RequestBuf, key_slot};
 
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
@@ -39,6 +41,8 @@ enum Verdict {
     Send(Plan),
     /// The host answers.
     Here,
+    /// It is judged again when what the client wants to listen to is listened to.
+    Wait,
     /// It is refused.
     Refuse(Error),
 }
@@ -79,6 +83,11 @@ impl Runner {
                         stop = Stop::Blocked { next: at + 1 };
                         break;
                     }
+                }
+                (Verdict::Wait, _) => {
+                    wait_without_silence(front, Wait::Heard);
+                    stop = Stop::Fetching { next: at };
+                    break;
                 }
                 (verdict, _) if front.owed > 0 => {
                     if let Verdict::Refuse(error) = verdict {
@@ -130,6 +139,9 @@ impl Runner {
             checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
+        if let Some(error) = checks::confinement(&front.inner, command) {
+            return Verdict::Refuse(error);
+        }
         if front.inner.transaction.is_some() {
             return self.judge_queued(front, (command, way), request, now);
         }
@@ -151,12 +163,32 @@ impl Runner {
                 return self.to_owner(slot, Plan::Watch);
             }
             Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
+            Way::Listen => return self.listen(front, command, request),
+            Way::Publish => {
+                let (hearing, channel) = (&self.proxy.hearing, request.arg(1));
+                let pubsub = &self.proxy.host.pubsub;
+                let by = |node| hearing.correction(pubsub, node, (kind_of(command), channel));
+                let publish = |node, slot| Plan::Publish(node, slot, by(node));
+                return self.to_owner(Some(key_slot(channel)), publish);
+            }
             // There is none to execute.
             Way::Exec | Way::Unwatch => return Verdict::Here,
             Way::Slot | Way::Split(_) | Way::Scan | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })
+    }
+
+    /// Has a client listen, once that is so at servers, too.
+    fn listen(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
+        let kind = kind_of(command);
+        let topics: Vec<Topic> = request.iter().skip(1).map(|name| (kind, Arc::from(name))).collect();
+        let routes = self.links.borrow().routes.clone();
+        match self.proxy.hearing.listen(&routes, &topics, &front.inner.client) {
+            Heard::Yes => Verdict::Here,
+            Heard::NotYet => Verdict::Wait,
+            Heard::Refused(reason) => Verdict::Refuse(Error::line(format!("ERR proxy: {reason}"))),
+        }
     }
 
     /// Sends a request to the server that has this slot. One of a command with keys that has none is wrong, which any server says in its words.
@@ -205,6 +237,15 @@ impl Runner {
                 let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
                 front.queued_slot = front.queued_slot.or(slot);
                 if is_of_one { Verdict::Here } else { Verdict::Refuse(Error::text(CROSSSLOT)) }
+            }
+            Way::Publish => {
+                let slot = Some(key_slot(request.arg(1)));
+                let wanted = front.queued_slot.or(front.watched_slot).or(slot);
+                if wanted != slot {
+                    return Verdict::Refuse(Error::text(CROSSSLOT));
+                }
+                front.queued_slot = wanted;
+                Verdict::Here
             }
             // In a transaction it does nothing.
             Way::Unwatch => Verdict::Here,
@@ -466,11 +507,25 @@ fn null(protocol: Protocol) -> &'static [u8] {
     if protocol == Protocol::Resp3 { b"_\r\n" } else { b"*-1\r\n" }
 }
 
-/// A client waits until a link takes requests again, which is no silence of its own.
+/// A client waits until a link takes requests again.
 fn wait_for_room(front: &mut Front) -> bool {
-    front.inner.client.set_trait(Traits::OWED, true);
-    front.wait_for(Wait::Room);
+    wait_without_silence(front, Wait::Room);
     false
+}
+
+/// A client waits, which is no silence of its own.
+fn wait_without_silence(front: &mut Front, wait: Wait) {
+    front.inner.client.set_trait(Traits::OWED, true);
+    front.wait_for(wait);
+}
+
+/// What a command that listens or publishes is about.
+fn kind_of(command: &Command) -> Kind {
+    match command.row.name.as_bytes()[0] {
+        b'p' if command.row.name == "psubscribe" => Kind::Pattern,
+        b's' if command.row.name != "subscribe" => Kind::ShardChannel,
+        _ => Kind::Channel,
+    }
 }
 
 /// A client is owed one reply more: by which name, and whether it wants it.

@@ -1,5 +1,6 @@
 //! The proxy as `net` sees it.
 
+use crate::heard::Hearing;
 use crate::links::{self, conversation::Key};
 use crate::run::Runner;
 use crate::upstream::Upstream;
@@ -21,6 +22,8 @@ pub struct Proxy {
     pub host: Arc<Server>,
     /// Who is behind it.
     pub upstream: Arc<Upstream>,
+    /// What its clients listen to.
+    pub hearing: Hearing,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -56,6 +59,8 @@ pub enum Wait {
     Owed(usize),
     /// That a link takes requests again.
     Room,
+    /// That what it wants to listen to is listened to.
+    Heard,
 }
 
 impl Front {

@@ -1,5 +1,6 @@
 //! The story of one run of `tarn proxy`.
 
+use crate::heard::Hearing;
 use crate::serve::Proxy;
 use crate::upstream::Upstream;
 use config::{Config, Startup};
@@ -83,7 +84,9 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     );
     listeners.addresses().iter().for_each(|(_, address)| log!(Notice, "Listening on {address}"));
     warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
-    let proxy = Arc::new(Proxy { host: host.clone(), upstream, ways: crate::ways::table() });
+    let (hearing, ways) = (Hearing::default(), crate::ways::table());
+    let proxy = Arc::new(Proxy { host: host.clone(), upstream, hearing, ways });
+    Hearing::begin(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
 }
 

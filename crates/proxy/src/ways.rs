@@ -24,6 +24,10 @@ pub enum Way {
     Blocks,
     /// The same, and the connection is kept.
     Watch,
+    /// The proxy answers when it listens to what the client wants to.
+    Listen,
+    /// To the server at which whoever listens does so.
+    Publish,
     /// The proxy answers, and keys that were watched are not watched any more.
     Unwatch,
     /// Nowhere.
@@ -58,8 +62,27 @@ pub enum Gathering {
 
 /// What the proxy answers by itself: all that is about its clients, its users, its directives and its own measurements.
 const HERE: &[&str] = &[
-    "acl", "auth", "client", "command", "config", "echo", "hello", "info", "latency", "lolwut", "ping",
-    "quit", "reset", "select", "shutdown", "slowlog", "time",
+    "acl",
+    "auth",
+    "client",
+    "command",
+    "config",
+    "echo",
+    "hello",
+    "info",
+    "latency",
+    "lolwut",
+    "ping",
+    "pubsub",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "select",
+    "shutdown",
+    "slowlog",
+    "sunsubscribe",
+    "time",
+    "unsubscribe",
 ];
 
 /// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
@@ -136,6 +159,8 @@ pub fn way_of(command: &Command) -> Way {
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
         "watch" => return Way::Watch,
+        "subscribe" | "psubscribe" | "ssubscribe" => return Way::Listen,
+        "publish" | "spublish" => return Way::Publish,
         "unwatch" => return Way::Unwatch,
         _ => {}
     }
@@ -239,9 +264,6 @@ mod tests {
         for name in [
             "swapdb",
             "script|kill",
-            "subscribe",
-            "spublish",
-            "publish",
             "wait",
             "client|tracking",
             "client|pause",
@@ -258,7 +280,11 @@ mod tests {
             assert_eq!(way(name), Way::Refused, "{name}");
         }
         assert_eq!(table().len(), command::table::command_count());
-        assert_eq!(way("watch"), Way::Watch);
+        assert_eq!(
+            (way("watch"), way("ssubscribe"), way("publish")),
+            (Way::Watch, Way::Listen, Way::Publish)
+        );
+        assert_eq!((way("punsubscribe"), way("pubsub|numsub")), (Way::Here, Way::Here));
         assert!(["blpop", "xread", "blmove", "bzmpop"].iter().all(|name| way(name) == Way::Blocks));
         assert_eq!(way("mget"), Way::Split(Split::Places));
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
+pub use task::connect;
 use turns::Turns;
 use wire::Protocol;
 

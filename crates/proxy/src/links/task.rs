@@ -41,8 +41,7 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         if !is_asked {
             return links.borrow_mut().note_over(at);
         }
-        let connected = timeout(CONNECTING_MAX, connect(&proxy, server, way)).await;
-        match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+        match connect(&proxy, server, way).await {
             Ok(socket) => {
                 is_told = false;
                 links.borrow_mut().links[at].is_woken = true;
@@ -87,7 +86,15 @@ fn sentence(error: &io::Error) -> String {
 }
 
 /// Connects, says who it is and which protocol it speaks, and selects the database; all of that is answered well before anything is sent for a client.
-async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
+///
+/// # Errors
+/// Why that is not so.
+pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
+    let connected = timeout(CONNECTING_MAX, introduce(proxy, server, way)).await;
+    connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+}
+
+async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
     let failed = |error: io::Error| sentence(&error);
     let no_reply = || "what comes is no reply".to_owned();
     let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;

@@ -243,8 +243,8 @@ fn check_role(
             return Some(refusals::NO_REPLICAS);
         }
     }
-    if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
-        return Some(only_messages(command));
+    if let Some(error) = confinement(session, command) {
+        return Some(error);
     }
     (follows && is_hidden(server, session, command, flags)).then_some(refusals::MASTER_DOWN)
 }
@@ -411,12 +411,15 @@ pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), 
     evicted.map(|_| ())
 }
 
-fn only_messages(command: &Command) -> Error {
-    Error::line(format!(
-        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
-         context",
-        command.row.name
-    ))
+/// Why a session may not make a request while it listens.
+pub fn confinement(session: &Session, command: &Command) -> Option<Error> {
+    (session.is_confined() && !command.is(Flags::AMONG_MESSAGES)).then(|| {
+        Error::line(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context",
+            command.row.name
+        ))
+    })
 }
 
 /// Whether a request is a line of HTTP.
