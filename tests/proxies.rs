@@ -102,7 +102,7 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
     assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
-    for line in ["SWAPDB 0 1", "MONITOR", "WAIT 0 0", "SCRIPT KILL"] {
+    for line in ["SWAPDB 0 1", "WAIT 0 0", "SCRIPT KILL"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }
@@ -228,6 +228,21 @@ fn a_user_may_do_here_what_the_proxy_says() {
     assert_eq!(call(&mut client, &["GET", "r:1"]), Value::Null);
     assert!(is_error(&call(&mut client, &["GET", "k"]), "NOPERM"));
     assert!(is_error(&call(&mut client, &["SET", "r:1", "v"]), "NOPERM"));
+}
+
+#[test]
+fn who_monitors_sees_what_is_passed_on() {
+    let proxied = Proxied::begin(2, &[]);
+    let (mut one, mut client) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call_line(&mut one, "MONITOR"), ok());
+    for line in ["SET k v", "MULTI", "INCR n", "EXEC", "PING"] {
+        assert!(!is_error(&call_line(&mut client, line), "ERR"), "{line}");
+    }
+    for shows in ["\"SET\" \"k\" \"v\"", "\"MULTI\"", "\"INCR\" \"n\"", "\"EXEC\"", "\"PING\""] {
+        let Value::Simple(line) = one.read_value().unwrap() else { panic!("no line") };
+        assert!(String::from_utf8_lossy(&line).ends_with(shows), "{shows}");
+    }
+    assert!(is_error(&call_line(&mut one, "GET k"), "ERR Replica can't interact"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::upstream::NodeNo;
 use crate::ways::{self, Way};
 use command::table::{Command, CommandId};
 use command::{Error, Flags};
+use engine::Attention;
 use net::client::Traits;
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use notify::pubsub::Kind;
@@ -79,6 +80,7 @@ impl Runner {
                     }
                     forwarded.note(command.id);
                     self.note(command, Ending::Done);
+                    self.show(front, command, &request);
                     if front.is_blocked {
                         stop = Stop::Blocked { next: at + 1 };
                         break;
@@ -139,7 +141,8 @@ impl Runner {
             checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
-        if let Some(error) = checks::confinement(&front.inner, command) {
+        let confined = checks::confinement(&front.inner, command);
+        if let Some(error) = confined.or_else(|| checks::watching_only(&front.inner, command.row.flags)) {
             return Verdict::Refuse(error);
         }
         if front.inner.transaction.is_some() {
@@ -312,6 +315,14 @@ impl Runner {
         }
     }
 
+    /// Shows a request to those who monitor.
+    fn show(&self, front: &Front, command: &Command, request: &Request<'_>) {
+        let host = &self.proxy.host;
+        if host.engine.attention().contains(Attention::MONITORS) {
+            host.monitors.show(&host.net.clients, &front.inner.caller(), command, request);
+        }
+    }
+
     /// Counts a command that the host does not run.
     fn note(&self, command: &Command, ending: Ending) {
         let now = Ticks(0);
@@ -407,8 +418,8 @@ impl Runner {
         let one = Pushed { whose, reply: (number, 0), slot, ..Pushed::ONE };
         let (at, pushed) = match plan {
             Plan::Watched(..) => {
-                front.inner.leave_transaction();
-                (front.queued_slot, front.watched_slot) = (None, None);
+                end_transaction(&self.proxy, front);
+                front.watched_slot = None;
                 let Some(at) = links.watching(client) else {
                     // What was watched may have changed.
                     links.conversations.answer(whose, (number, 0), null(protocol));
@@ -458,8 +469,7 @@ impl Runner {
             return wait_for_room(front);
         }
         if matches!(plan, Plan::Transaction(..)) {
-            front.inner.leave_transaction();
-            front.queued_slot = None;
+            end_transaction(&self.proxy, front);
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
@@ -499,6 +509,19 @@ impl Runner {
         }
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
+    }
+}
+
+/// A client's transaction is executed elsewhere. Who monitors sees it now.
+fn end_transaction(proxy: &Proxy, front: &mut Front) {
+    front.queued_slot = None;
+    let Some(transaction) = front.inner.leave_transaction() else { return };
+    let host = &proxy.host;
+    if host.engine.attention().contains(Attention::MONITORS) {
+        for queued in transaction.queue() {
+            let (caller, request) = (front.inner.caller(), queued.request());
+            host.monitors.show(&host.net.clients, &caller, queued.command(), &request);
+        }
     }
 }
 

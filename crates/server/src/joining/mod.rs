@@ -56,9 +56,6 @@ const REFUSALS: [&str; 3] = ["REMOVED", "DUPLICATE", "WRONGCLUSTER"];
 const REMOVED: &str =
     "This server has no place in the cluster any more; to have another, it starts with an empty directory";
 
-/// Tells one start of a machine from all others.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
 
@@ -351,7 +348,7 @@ impl Joining<'_> {
             hostname: text(config.cluster_announce_hostname()),
             zone: text(config.cluster_zone()),
             edition: edition(config.edition()),
-            machine: machine(),
+            machine: sys::process::boot_id(),
             place: None,
             is_met: false,
         };
@@ -492,11 +489,6 @@ fn shard_name(topology: &Topology, place: Place) -> String {
 fn nodes(topology: &Topology, place: Place, with_tls: bool) -> BTreeMap<NodeId, Address> {
     let servers = topology.servers_of(place.shard);
     servers.filter_map(|server| Some((NodeId(server.place?.node), Address::of(server, with_tls)))).collect()
-}
-
-/// The machine, since it was switched on. Empty: it does not say.
-fn machine() -> String {
-    std::fs::read_to_string(BOOT).map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 fn edition(edition: config::Edition) -> Edition {
