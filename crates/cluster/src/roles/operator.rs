@@ -53,6 +53,7 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
 
   move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
   Whatever ends them, the moves go on: the same command again, or `moves`, shows them.
+  An option that a command does not take is an error, and nothing is done.
 
   --config       where config servers are (127.0.0.1:7900)
   --password     what they want to hear
@@ -70,9 +71,31 @@ const ANSWERING: Duration = Duration::from_secs(10);
 /// How long may take what waits for a copy.
 const COPYING: Duration = Duration::from_secs(3700);
 
+/// What each command takes beside [`FOR_ALL`]. Who says more means something that would not be done.
+const TAKES: &[(&str, &[&str])] = &[
+    ("status", &["json"]),
+    ("topology", &[]),
+    ("add-shard", &[]),
+    ("remove-shard", &["no-wait"]),
+    ("switch", &["to"]),
+    ("promote", &["accept-loss", "gone"]),
+    ("remove-server", &["force"]),
+    ("move-slots", &["from", "no-wait"]),
+    ("rebalance", &["by", "dry-run", "no-wait"]),
+    ("moves", &["json"]),
+    ("cancel-move", &[]),
+    ("backup", &["verify", "server-user", "server-password"]),
+    ("restore", &["server-user", "server-password"]),
+    ("set", &[]),
+];
+/// How config servers are reached.
+const FOR_ALL: &[&str] = &["config", "password", "tls", "cacert", "cacertdir", "cert", "key"];
+
 #[derive(Default)]
 struct Given {
     words: Vec<String>,
+    /// The names of the options.
+    said: Vec<String>,
     config: Option<String>,
     entry: Entry,
     wants_tls: bool,
@@ -127,9 +150,27 @@ impl Given {
                 "no-wait" => given.is_short = true,
                 _ => return Err(format!("there is no option --{name}; see --help")),
             }
+            given.said.push(name);
         }
+        given.refuse_strays()?;
         given.secure()?;
         Ok(given)
+    }
+
+    /// Refuses options that are another command's.
+    fn refuse_strays(&self) -> Result<(), String> {
+        let Some((command, takes)) = self.words.first().and_then(|word| takes_of(word)) else {
+            return Ok(());
+        };
+        let takes = |name: &&String| FOR_ALL.contains(&name.as_str()) || takes.contains(&name.as_str());
+        match self.said.iter().find(|name| !takes(name)) {
+            None => Ok(()),
+            Some(stray) if (command, stray.as_str()) == ("restore", "verify") => {
+                Err("--verify is for `tarn cluster backup DIR`: `restore` looks at all of a backup anyway"
+                    .to_owned())
+            }
+            Some(stray) => Err(format!("'{command}' takes no --{stray}; see --help")),
+        }
     }
 
     /// Reads what it speaks TLS by, if it does.
@@ -188,6 +229,11 @@ impl Given {
     }
 }
 
+/// A command that there is, and the options that it takes.
+fn takes_of(command: &str) -> Option<(&'static str, &'static [&'static str])> {
+    TAKES.iter().find(|(name, _)| *name == command).copied()
+}
+
 /// Runs `tarn cluster`.
 pub fn run(words: &[String]) -> Result<(), String> {
     if words.first().is_some_and(|word| word == "up") {
@@ -202,12 +248,6 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
-        ["restore", _] if given.is_look => {
-            return Err(
-                "--verify is for `tarn cluster backup DIR`: `restore` looks at all of a backup anyway"
-                    .to_owned(),
-            );
-        }
         ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
@@ -243,12 +283,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
             return move_slots(&given, &request);
         }
         [] => return Err("what is to be done is missing; see --help".to_owned()),
-        [
-            "status" | "topology" | "add-shard" | "remove-shard" | "set" | "switch" | "promote"
-            | "remove-server" | "moves" | "cancel-move" | "move-slots" | "rebalance" | "backup" | "restore",
-            ..,
-        ] => {
-            return Err(format!("'{}' wants other words; see --help", all[0]));
+        [command, ..] if takes_of(command).is_some() => {
+            return Err(format!("'{command}' wants other words; see --help"));
         }
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
