@@ -5,7 +5,6 @@ use super::config_servers::ConfigServers;
 use super::error;
 use super::guided::Guided;
 use super::rounds::Until;
-use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::ask::{ask, call, is_error, ok, text};
@@ -111,13 +110,15 @@ fn a_shard_whose_data_is_gone_begins_anew_empty() {
     all.iter().for_each(|id| cluster.restart(*id));
     let heir = all[1].to_string();
     let words = ["promote", "0", &heir, "--accept-loss", "--config", &place];
-    let mut told = String::new();
-    // The config server hears of them again first.
-    cluster::wait_until("it is done", || {
-        let output = run("cluster", &words);
-        told = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success()
+    // The config server hears of them again first. Who names nobody only looks.
+    let epoch = || cluster.topology().expect("it is there").shards[&SHARD].epoch;
+    let before = epoch();
+    cluster::wait_until("it is told that there is nobody to name", || {
+        let told = refused_by("cluster", &words);
+        told.contains("nobody is to be named") && told.contains("it has the log up to")
     });
+    assert_eq!(epoch(), before);
+    let told = shown_by("cluster", &[&words[..], &["--gone", "none"]].concat());
     assert!(told.contains(&format!("server {heir} is master of shard 0")), "{told}");
     cluster.wait_until_whole();
     let topology = cluster.topology().expect("it is there");

@@ -21,6 +21,10 @@ const PREFIX: &str = "/tarn/test/";
 /// What passes between two looks at the world.
 const STEP: Duration = Duration::from_millis(50);
 
+/// Of all servers, unless it is said otherwise.
+const LIFE: u64 = 7;
+/// What etcd takes in one transaction.
+const OPERATIONS_MAX: usize = 128;
 /// Why a store takes no changes.
 const FULL: &str = "there is no room";
 
@@ -39,6 +43,9 @@ struct Model {
 impl Model {
     fn change(&mut self, change: &Change) -> Outcome {
         let holds = |key: &str| self.entries.get(key).map_or(Revision(0), |(_, revision, _)| *revision);
+        if change.compares.len().max(change.writes.len()) > OPERATIONS_MAX {
+            return Outcome::Unreached("too many operations in txn request".to_owned());
+        }
         if change.compares.iter().any(|compare| holds(&compare.key) != compare.revision) {
             return Outcome::Conflict;
         }
@@ -112,6 +119,8 @@ struct Node {
     is_up: bool,
     /// How much of its shard's log it says that it has.
     offset: u64,
+    /// Another than decisions name: it has lost what it had.
+    life: u64,
     has_joined: bool,
     /// Since when it is up, if it is.
     up_since: Moment,
@@ -238,7 +247,14 @@ impl World {
             place: None,
             is_met: false,
         };
-        self.nodes.push(Node { server, is_up: true, offset: 1, has_joined: false, up_since: self.now });
+        self.nodes.push(Node {
+            server,
+            is_up: true,
+            offset: 1,
+            life: LIFE,
+            has_joined: false,
+            up_since: self.now,
+        });
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -408,7 +424,8 @@ impl World {
                         id: server.id,
                         at: self.now,
                         figures: format!(
-                            "life=7 offset={} keys={}",
+                            "life={} offset={} keys={}",
+                            self.nodes[at].life,
                             self.nodes[at].offset,
                             self.keys(server.id)
                         ),
@@ -607,7 +624,7 @@ impl World {
 }
 
 fn decision(version: u64, epoch: u64, master: u32, members: &BTreeSet<u32>) -> Decision {
-    let member = |node: u32| MemberId { node: NodeId(node), life: Life(7) };
+    let member = |node: u32| MemberId { node: NodeId(node), life: Life(LIFE) };
     Decision {
         version: Version(version),
         epoch: Epoch(epoch),

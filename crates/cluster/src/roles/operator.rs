@@ -35,9 +35,10 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
   add-shard                    one shard more, as soon as there are servers for it
   remove-shard SHARD           its slots go to the other shards, and then it goes with its servers
   switch SHARD [--to ID]       another member is the shard's master; nothing is lost
-  promote SHARD ID --accept-loss [--gone ID[,ID]]
+  promote SHARD ID --accept-loss [--gone ID[,ID]|none]
                                a shard whose members are all gone for good begins anew with what this server has;
-                               without --gone it only says who they are, and what is known of the loss
+                               without --gone it only says who they are, and what is known of the loss; none: all
+                               live, and have other data than what was acknowledged
   remove-server ID [--force]   a server goes, once another has its copy; --force: at once
   move-slots SHARD SLOT|FIRST-LAST ... [--from SHARD]
                                slots go to a shard, while they are served; --from: only if all are that shard's
@@ -257,7 +258,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         ["promote", shard, id] if given.accepts_loss => {
             let mut request = vec!["CLUSTER", "PROMOTE", shard, id, "ACCEPT-LOSS"];
-            request.extend(given.gone.iter().flat_map(|gone| std::iter::once("GONE").chain(gone.split(','))));
+            let gone = given.gone.as_deref().map(|gone| if gone == "none" { "-" } else { gone });
+            request.extend(gone.iter().flat_map(|gone| std::iter::once("GONE").chain(gone.split(','))));
             (request, 2 * ANSWERING)
         }
         ["promote", _, _] => {
