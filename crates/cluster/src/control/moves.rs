@@ -210,7 +210,7 @@ impl Control {
                 self.moves.asked.push((ticket, request));
                 continue;
             }
-            match self.look_at(draft, request.clone()) {
+            match self.look_at(draft, request.clone(), now) {
                 Step::Answer(answer) => self.answer(ticket, answer),
                 Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
             }
@@ -255,11 +255,7 @@ impl Control {
             draft.after.moves.values().any(|other| {
                 other.is_under_way() && [other.from, other.to].iter().any(|it| shards.contains(it))
             });
-        let has_master = |shard: &ShardId| {
-            let master = draft.after.shards.get(shard).and_then(Standing::master);
-            let placed = draft.after.placed_in(*shard);
-            master.and_then(|node| placed.get(&node).copied()).is_some_and(|one| self.lives(one.id, now))
-        };
+        let has_master = |shard: &ShardId| self.has_living_master(&draft.after, *shard, now);
         // One that cannot be read may be of the same shards.
         let is_known = draft.after.why_senseless("moves/").is_none();
         if is_known && !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
@@ -267,7 +263,12 @@ impl Control {
         }
     }
 
-    fn look_at(&mut self, draft: &mut Draft, request: Request) -> Step {
+    /// Whether a shard has a master, and that was heard of lately.
+    pub(super) fn has_living_master(&self, view: &View, shard: ShardId, now: Moment) -> bool {
+        view.master_of(shard).is_some_and(|master| self.lives(master.id, now))
+    }
+
+    fn look_at(&mut self, draft: &mut Draft, request: Request, now: Moment) -> Step {
         match request {
             Request::Begin { shifts, begun } => begin(draft, shifts, begun),
             Request::Cancel(id) if draft.after.is_senseless(&key::moving(id)) => {
@@ -286,7 +287,7 @@ impl Control {
                 // Who asks again is told of those that go on.
                 let begun =
                     draft.after.moves.values().filter(|one| is_unfinished(one)).map(|one| one.id).collect();
-                match self.rebalanced(&draft.after, by) {
+                match self.rebalanced(&draft.after, by, now) {
                     Err(why) => refuse(why),
                     Ok(shifts) if is_dry => Step::Answer(Ok(told(&shifts))),
                     Ok(shifts) => begin(draft, shifts, begun),
@@ -302,14 +303,14 @@ impl Control {
                 Some(one) if attempt > one.attempt => {
                     not_seen(format_args!("attempt {attempt} at move {id}"))
                 }
-                Some(one) if attempt == one.attempt => self.take_word(draft, one, word),
+                Some(one) if attempt == one.attempt => self.take_word(draft, one, word, now),
                 _ => is_over(id, attempt),
             },
         }
     }
 
     /// What a master says of the attempt that there is.
-    fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word) -> Step {
+    fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word, at: Moment) -> Step {
         let (id, attempt) = (one.id, one.attempt);
         if let Some(why) = draft.after.why_stands_still(&one) {
             return Step::Answer(Err(format!("UNREACHED {why}")));
@@ -337,6 +338,13 @@ impl Control {
             return not_seen("these epochs");
         }
         match (&one.stage, is_ready) {
+            // It may be cut off from config servers only, and would not hear that requests are held back for it.
+            (Stage::Copying, false) if said == now && !self.has_living_master(&draft.after, one.to, at) => {
+                Step::Answer(Err(format!(
+                    "UNREACHED the master of shard {} is not heard of; ask again",
+                    one.to
+                )))
+            }
             (Stage::Copying, false) if said == now => {
                 self.moves.switching.insert(id, (attempt, said));
                 draft.put_move(Move { stage: Stage::Switching, ..one });
@@ -357,19 +365,22 @@ impl Control {
     }
 
     /// What is to go where, so that all shards have the same.
-    fn rebalanced(&self, view: &View, by: Measure) -> Result<Vec<Shift>, String> {
-        let loads = self.loads(view, by)?;
+    fn rebalanced(&self, view: &View, by: Measure, now: Moment) -> Result<Vec<Shift>, String> {
+        let loads = self.loads(view, by, now)?;
         let moves = view.moves.values().filter(|one| is_unfinished(one));
         Ok(rebalance::shifts(&loads, &view.slots, &moves.collect::<Vec<_>>(), by))
     }
 
-    /// What each shard has, as its master has said last.
-    pub(super) fn loads(&self, view: &View, by: Measure) -> Result<Vec<Load>, String> {
+    /// What each shard has, as its master says. What one has said that is silent since is old, and its shard may have another by now.
+    pub(super) fn loads(&self, view: &View, by: Measure, now: Moment) -> Result<Vec<Load>, String> {
         view.begun()
             .map(|shard| {
                 let amount = match by {
                     Measure::Slots => Some(view.slots.count_of(shard) as u64),
-                    _ => view.master_of(shard).and_then(|master| self.said_number(master.id, by.name())),
+                    _ => view
+                        .master_of(shard)
+                        .filter(|master| self.lives(master.id, now))
+                        .and_then(|master| self.said_number(master.id, by.name())),
                 };
                 let amount = amount.ok_or_else(|| {
                     format!("the master of shard {shard} has not said lately how many {} it has", by.name())
