@@ -89,8 +89,6 @@ pub enum Setting {
     Copies(u32),
     /// How many shards are wanted.
     Shards(u16),
-    /// One shard more than were wanted.
-    OneShardMore,
     /// How long a server may be away.
     ReplaceAfter(Duration),
     /// Bytes that a move takes in a second.
@@ -146,7 +144,6 @@ impl Setting {
         match self {
             Setting::Copies(copies) => Policy { copies, ..policy },
             Setting::Shards(shards) => Policy { shards, ..policy },
-            Setting::OneShardMore => Policy { shards: (policy.shards + 1).min(ShardId::END.0 - 1), ..policy },
             Setting::ReplaceAfter(replace_after) => Policy { replace_after, ..policy },
             Setting::MoveRate(move_rate) => Policy { move_rate, ..policy },
             Setting::AutoRebalance(auto_rebalance) => Policy { auto_rebalance, ..policy },
@@ -161,6 +158,8 @@ impl Setting {
 pub enum Done {
     /// Another setting.
     Policy(Setting),
+    /// One shard more is wanted: how many that are, once it was drafted. Where nobody knows whether that was done it is not one more again.
+    OneShardMore(Option<u16>),
     /// Nothing is different, but the store has taken a change.
     Tried,
     /// A server goes.
@@ -293,6 +292,7 @@ impl Control {
                 }
                 (
                     Done::Policy(_)
+                    | Done::OneShardMore(_)
                     | Done::Remove(_)
                     | Done::Place(..)
                     | Done::Meet(_)
@@ -384,7 +384,7 @@ impl Control {
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) if policy.shards >= ShardId::END.0 - 1 => refuse(NO_MORE_SHARDS),
-                Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::OneShardMore))),
+                Some(_) => Next::Stage(Stage::Ready(Done::OneShardMore(None))),
             },
             (Order::BeginRestore, _) => match view.policy {
                 None => Next::Wait,

@@ -208,7 +208,7 @@ impl Control {
 
     /// What operators want and can be done at once.
     fn plan_orders(&mut self, draft: &mut Draft) {
-        for (ticket, done) in self.orders.take_ready() {
+        for (ticket, mut done) in self.orders.take_ready() {
             if draft.is_full() {
                 self.orders.put_back(ticket, done);
                 continue;
@@ -218,7 +218,7 @@ impl Control {
                 self.orders.reconsider(ticket);
                 continue;
             }
-            match &done {
+            match &mut done {
                 // Who is told a number is the only one who is.
                 Done::Policy(Setting::NextRestore)
                     if draft
@@ -234,6 +234,12 @@ impl Control {
                     let policy = setting.put_to(draft.after.policy.unwrap_or(self.options.policy));
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
                     draft.after.policy = Some(policy);
+                }
+                Done::OneShardMore(number) => {
+                    if !self.want_one_more(draft, number) {
+                        self.conclude(vec![(ticket, done)]);
+                        continue;
+                    }
                 }
                 Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
@@ -271,11 +277,25 @@ impl Control {
         }
     }
 
+    /// Wants one shard more than there were to be when this was drafted first; false: so it is.
+    fn want_one_more(&self, draft: &mut Draft, number: &mut Option<u16>) -> bool {
+        let policy = draft.after.policy.unwrap_or(self.options.policy);
+        let shards = *number.get_or_insert((policy.shards + 1).min(ShardId::END.0 - 1));
+        let known = self.view.as_ref().and_then(|view| view.policy);
+        if known.is_some_and(|known| known.shards >= shards) {
+            return false;
+        }
+        let policy = Policy { shards: policy.shards.max(shards), ..policy };
+        draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+        draft.after.policy = Some(policy);
+        true
+    }
+
     /// Whether an order was looked at before something in the same change that it does not fit.
     fn is_outdated(&self, draft: &Draft, done: &Done) -> bool {
         let after = &draft.after;
         match done {
-            Done::Policy(_) | Done::Tried => after.policy.is_none(),
+            Done::Policy(_) | Done::OneShardMore(_) | Done::Tried => after.policy.is_none(),
             Done::Restored(_, brought) => {
                 after.policy.is_none() || after.is_senseless(key::SLOTS) || brought.why_lost(after).is_some()
             }

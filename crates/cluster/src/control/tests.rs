@@ -149,6 +149,8 @@ struct World {
     late: Vec<(Moment, Change)>,
     /// The store answers, and takes no changes.
     is_full: bool,
+    /// The store takes changes, and does not come to say so.
+    is_mute: bool,
     /// Masters that agree to hand over give up.
     gives_up: bool,
     /// Somebody has written into the store by hand.
@@ -199,6 +201,7 @@ impl World {
             lost_one_in: 50,
             late: Vec::new(),
             is_full: false,
+            is_mute: false,
             gives_up: false,
             is_spoilt: false,
             weaken: None,
@@ -351,6 +354,10 @@ impl World {
     fn carry_out(&mut self, action: Action, is_cut: bool) -> Option<Event> {
         let is_lost = self.is_rough && self.chance(self.lost_one_in);
         match action {
+            Action::Change(change) if self.is_mute => {
+                self.store.change(&change);
+                Some(Event::Answered(Outcome::Unknown("lost".to_owned())))
+            }
             Action::Change(_) if is_cut => Some(Event::Answered(Outcome::Unreached("cut off".to_owned()))),
             Action::Change(_) if self.is_full => Some(Event::Answered(Outcome::Unreached(FULL.to_owned()))),
             Action::Change(mut change) => {
@@ -732,6 +739,30 @@ fn spans_are_in_seconds_if_nothing_else_is_said() {
     for text in ["", "s", "7", "7999ms", "-600", "1h", "600 s", "18446744073709551615"] {
         assert!(Policy::read_replace_after(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn one_shard_more_is_one_shard_more_whatever_becomes_of_the_answer() {
+    let mut world = World::whole(9, 2);
+    world.run_for(Duration::from_secs(1));
+    let wanted = |world: &World| {
+        let policy = world.value(key::POLICY).and_then(|(line, _, _)| Policy::from_line(line));
+        policy.expect("there are settings").shards
+    };
+    let add =
+        |world: &mut World| world.ask(|ticket| Event::Wants(ticket, Order::AddShard)).expect("one leads");
+    world.is_mute = true;
+    let asked = [add(&mut world), add(&mut world)];
+    world.run_for(Duration::from_secs(1));
+    world.is_mute = false;
+    world.run_for(Duration::from_secs(2));
+    for (at, ticket) in asked {
+        assert_eq!(world.configs[at].answers.get(&ticket), Some(&Ok("OK".to_owned())));
+    }
+    assert_eq!(wanted(&world), 3, "each of the two wanted one more");
+    add(&mut world);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(wanted(&world), 4);
 }
 
 #[test]
