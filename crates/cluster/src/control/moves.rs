@@ -21,6 +21,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// What is answered where no slot is to go anywhere.
 const NOTHING: &str = "nothing is to be moved";
+/// So many moves that have failed are remembered, the last ones.
+const FAILED_MAX: usize = 100;
 /// The most letters of a reason.
 const REASON_LETTERS_MAX: usize = 300;
 
@@ -215,6 +217,7 @@ impl Control {
                 Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
             }
         }
+        draft.bound_failed();
         let unfinished = draft.after.moves.values().filter(|one| is_unfinished(one));
         for one in unfinished.cloned().collect::<Vec<_>>() {
             if draft.is_full() {
@@ -450,6 +453,7 @@ pub(super) fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u
         return refuse(why);
     }
     for ((from, to), slots) in parts {
+        draft.forget_failed(&slots);
         if draft.is_full() {
             // Some may be where they are to be when it goes on.
             let shifts = shifts.into_iter().map(|shift| Shift { from: None, ..shift }).collect();
@@ -537,13 +541,33 @@ impl Draft {
         self.after.moves.remove(&id);
     }
 
-    /// What has failed with any of these slots is forgotten. Gives the number.
-    fn begin_move(&mut self, (from, to): (ShardId, ShardId), slots: &[u16]) -> Result<u64, String> {
-        let id = self.after.next_move()?;
-        let failed = self.after.moves.values().filter(|one| slots.iter().any(|slot| one.contains(*slot)));
-        for id in failed.map(|one| one.id).collect::<Vec<_>>() {
+    /// What has failed with any of these slots is forgotten, as far as there is room.
+    fn forget_failed(&mut self, slots: &[u16]) {
+        let is_over = |one: &&Move| !is_unfinished(one) && slots.iter().any(|slot| one.contains(*slot));
+        let over = self.after.moves.values().filter(is_over);
+        self.end_moves(over.map(|one| one.id).collect());
+    }
+
+    /// Whatever has failed before the last ones is forgotten, as far as there is room.
+    fn bound_failed(&mut self) {
+        let failed: Vec<u64> =
+            self.after.moves.values().filter(|one| !is_unfinished(one)).map(|one| one.id).collect();
+        let over = failed.len().saturating_sub(FAILED_MAX);
+        self.end_moves(failed[..over].to_vec());
+    }
+
+    fn end_moves(&mut self, ids: Vec<u64>) {
+        for id in ids {
+            if self.is_full() {
+                return;
+            }
             self.end_move(id);
         }
+    }
+
+    /// Gives the number. What has failed with any of these slots is forgotten by then.
+    fn begin_move(&mut self, (from, to): (ShardId, ShardId), slots: &[u16]) -> Result<u64, String> {
+        let id = self.after.next_move()?;
         self.write(key::LAST_MOVE.to_owned(), Some(id.to_string()), None);
         self.after.last_move = id;
         let (attempt, stage, slots) = (1, Stage::Waiting, rebalance::ranges(slots));

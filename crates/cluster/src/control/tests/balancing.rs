@@ -153,3 +153,43 @@ fn slots_do_not_switch_to_a_master_that_is_silent() {
     assert_eq!(stage(&world), None, "it is done");
 }
 
+/// There are more of them than one change of the store takes.
+#[test]
+fn moves_that_have_failed_are_in_nobodys_way() {
+    let mut world = uneven(None);
+    world.run_for(Duration::from_secs(2));
+    let failed = (1..=200_u64).map(|id| {
+        let slots = vec![SlotRange { first: 0, last: 99 }];
+        let (from, to, stage) = (ShardId(0), ShardId(1), Stage::Failed("no memory is left".to_owned()));
+        let one = Move { id, from, to, attempt: 1, stage, slots };
+        Write::Put { key: format!("{PREFIX}{}", key::moving(id)), value: one.to_line(), lease: None }
+    });
+    let last =
+        Write::Put { key: format!("{PREFIX}{}", key::LAST_MOVE), value: "200".to_owned(), lease: None };
+    let writes: Vec<Write> = [last].into_iter().chain(failed).collect();
+    for writes in writes.chunks(100) {
+        world.store.change(&Change { compares: Vec::new(), writes: writes.to_vec() });
+    }
+    let shifts = vec![Shift { from: None, to: ShardId(1), slots: vec![SlotRange { first: 0, last: 99 }] }];
+    let begin = Request::Begin { shifts, begun: BTreeSet::new() };
+    // With the leader knowing all of them.
+    world.step();
+    let (at, ticket) = world.ask(|ticket| Event::Asks(ticket, begin)).expect("somebody leads");
+    run(&mut world, Duration::from_secs(5));
+    assert_eq!(world.configs[at].answers.get(&ticket), Some(&Ok("moves 201".to_owned())));
+    let moves = |world: &World| {
+        let prefix = format!("{PREFIX}moves/");
+        world.store.entries.keys().filter(|key| key.starts_with(&prefix)).count()
+    };
+    assert_eq!(moves(&world), 0, "they are forgotten, and it is done");
+    // Of those in nobody's way, too, only so many are remembered.
+    for writes in writes[1..].chunks(100) {
+        world.store.change(&Change { compares: Vec::new(), writes: writes.to_vec() });
+    }
+    let last =
+        Write::Put { key: format!("{PREFIX}{}", key::LAST_MOVE), value: "201".to_owned(), lease: None };
+    world.store.change(&Change { compares: Vec::new(), writes: vec![last] });
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(moves(&world), 100);
+    assert!(world.value(&key::moving(200)).is_some() && world.value(&key::moving(100)).is_none());
+}
