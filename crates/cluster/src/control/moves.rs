@@ -8,8 +8,9 @@ use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
 use super::{Control, Ticket, senseless};
+use crate::store::Changed;
 use replication::insync::Moment;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use topology::{Move, ServerId, ShardId, SlotRange, Stage};
 
@@ -23,6 +24,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const NOTHING: &str = "nothing is to be moved";
 /// So many moves that have failed are remembered, the last ones.
 const FAILED_MAX: usize = 100;
+/// And so many that are over: whoever has ordered one may look a moment too late.
+const OVER_MAX: usize = 100;
 /// The most letters of a reason.
 const REASON_LETTERS_MAX: usize = 300;
 
@@ -95,6 +98,14 @@ pub struct Epochs {
     pub to: u64,
 }
 
+/// The moves that a change of the store takes away.
+pub(super) fn taken_away(view: &View, changed: &[Changed], prefix: &str) -> Vec<Move> {
+    let gone = changed.iter().filter(|one| one.value.is_none());
+    let ids =
+        gone.filter_map(|one| one.key.strip_prefix(prefix)?.strip_prefix("moves/")?.parse::<u64>().ok());
+    ids.filter_map(|id| view.moves.get(&id).cloned()).collect()
+}
+
 /// What is known of moves beside the store.
 #[derive(Debug, Default)]
 pub struct Moves {
@@ -105,11 +116,29 @@ pub struct Moves {
     switching: BTreeMap<u64, (u32, Epochs)>,
     /// By move that waits: the attempt, and since when.
     waiting: BTreeMap<u64, (u32, Moment)>,
+    /// The last moves that were seen to go, and whether their slots had come to where they were to be.
+    over: VecDeque<(u64, bool)>,
 }
 
 impl Moves {
     pub fn give_up(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.asked).into_iter().map(|(ticket, _)| ticket).collect()
+    }
+
+    /// The last moves that are not there any more, and whether each was done, or given up.
+    pub fn over(&self) -> impl Iterator<Item = (u64, bool)> {
+        self.over.iter().copied()
+    }
+
+    /// These have just gone.
+    pub(super) fn are_over(&mut self, ended: Vec<Move>, after: &View) {
+        for one in ended.into_iter().filter(|one| !after.moves.contains_key(&one.id)) {
+            let mut slots = one.each_slot();
+            let has_come = is_unfinished(&one) && slots.all(|slot| after.slots.owner(slot) == Some(one.to));
+            self.over.push_back((one.id, has_come));
+        }
+        let too_many = self.over.len().saturating_sub(OVER_MAX);
+        self.over.drain(..too_many);
     }
 
     /// How far an attempt is, in the words of its master; empty: nothing was said yet.

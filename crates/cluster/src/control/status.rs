@@ -60,6 +60,8 @@ impl Control {
             "troubles": view.troubles(),
             "shards": shards,
             "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
+            "last_move": view.last_move,
+            "moves_over": self.moves().over().map(|(id, is_done)| json!({ "move": id, "is_done": is_done })).collect::<Vec<_>>(),
             "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),
         })
     }
