@@ -18,6 +18,12 @@ pub fn of(status: &Value) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(shown, "THE STORE OF DECISIONS IS NOT WELL, and what follows may be old: {trouble}");
     }
+    if status["is_of_leader"].as_bool() == Some(false) {
+        let _ = writeln!(
+            shown,
+            "THE CONFIG SERVER THAT LEADS IS NOT REACHED: what it hears is not in this, and who is shown as not heard of may live"
+        );
+    }
     for trouble in status["troubles"].as_array().into_iter().flatten() {
         let _ = writeln!(shown, "THE STORE OF DECISIONS IS SPOILT: {}", text(trouble));
     }

@@ -45,6 +45,7 @@ impl Control {
         json!({
             "cluster": view.cluster,
             "revision": view.topology_revision().0,
+            "is_of_leader": self.leads(),
             "leader": view.leader.as_ref().map(|leader| format!("{}:{}", leader.host, leader.port)),
             "policy": view.policy.map(|policy| json!({
                 "copies": policy.copies,

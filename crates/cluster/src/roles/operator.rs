@@ -297,9 +297,10 @@ pub fn run(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a status, as JSON, is of a config server with which all is well: whose it is if there is such a one.
+/// Whether a status, as JSON, is of a config server with which all is well, and that reaches the one that leads: whose it is if there is such a one.
 pub fn is_of_now(json: &str) -> bool {
-    state_of_store(json).is_none_or(|state| state == "ok")
+    let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    status["is_of_leader"].as_bool() != Some(false) && state_of_store(json).is_none_or(|state| state == "ok")
 }
 
 /// Whether it tells what there is, though its store may take no changes.

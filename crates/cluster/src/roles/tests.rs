@@ -120,3 +120,15 @@ fn an_option_of_another_command_is_refused_before_anybody_is_asked() {
     }
 }
 
+/// Another config server is asked where there is one.
+#[test]
+fn a_status_that_lacks_what_the_leader_hears_is_not_the_best() {
+    for (status, is_of_now) in [
+        (r#"{ "store": "ok", "is_of_leader": true }"#, true),
+        (r#"{ "store": "ok" }"#, true),
+        (r#"{ "store": "ok", "is_of_leader": false }"#, false),
+        (r#"{ "store": "it is away", "is_of_leader": true }"#, false),
+    ] {
+        assert_eq!(operator::is_of_now(status), is_of_now, "{status}");
+    }
+}
