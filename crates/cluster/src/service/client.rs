@@ -99,7 +99,8 @@ pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAccept
     }
 }
 
-fn tune(socket: &TcpStream) {
+/// Of who comes, and of who is gone to.
+pub(super) fn tune(socket: &TcpStream) {
     // Only latency depends on it.
     let _ = socket.set_nodelay(true);
     // And on this only how long it counts whose machine is gone.
