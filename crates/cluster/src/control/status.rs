@@ -63,6 +63,7 @@ impl Control {
             "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
             "last_move": view.last_move,
             "moves_over": self.moves().over().map(|(id, is_done)| json!({ "move": id, "is_done": is_done })).collect::<Vec<_>>(),
+            "orders": self.orders.under_way(now).collect::<Vec<_>>(),
             "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),
         })
     }

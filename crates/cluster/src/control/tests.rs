@@ -707,6 +707,29 @@ fn what_is_lost_is_replaced_and_what_may_be_needed_is_not() {
     assert_eq!(world.placed()[&ShardId(0)].len(), 2);
 }
 
+/// Also when nobody waits for its answer any more.
+#[test]
+fn orders_under_way_are_shown() {
+    let mut world = World::whole(12, 2);
+    world.run_for(Duration::from_secs(1));
+    let goes = world.nodes[0].server.id;
+    world.unwanted.insert(goes);
+    world.add_server("");
+    world.run_for(Duration::from_secs(2));
+    let orders = |world: &World| {
+        let leader = world.leader().expect("somebody leads");
+        world.configs[leader].control.status(world.now)["orders"].clone()
+    };
+    assert_eq!(orders(&world), serde_json::json!([]));
+    world.ask(|ticket| Event::Wants(ticket, Order::Remove(goes, super::Force::No)));
+    let told = orders(&world);
+    assert_eq!(told[0]["order"], format!("remove-server {goes}"), "{told}");
+    assert!(told[0]["left_ms"].as_u64().is_some_and(|left| left > 3_500_000), "{told}");
+    let none = |world: &World| orders(world) == serde_json::json!([]);
+    world.run_until("it is carried out", Duration::from_secs(30), none);
+    assert!(world.is_whole());
+}
+
 /// However little was once written down.
 #[test]
 fn who_was_heard_of_is_not_replaced() {
