@@ -199,6 +199,7 @@ impl Control {
             draft.then.joined.push(joining);
         }
         self.plan_orders(draft);
+        self.forget_spares(draft, now);
         self.plan_beginners(draft, now);
         self.plan_copies(draft, now);
         self.plan_shards(draft, now);
@@ -309,6 +310,23 @@ impl Control {
                     || place_of(after, *id) != Some(None)
             }
             Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
+        }
+    }
+
+    /// A spare that was away for too long has nothing that anybody needs: it may come back whenever it wants, and until then nobody looks for it.
+    fn forget_spares(&self, draft: &mut Draft, now: Moment) {
+        let Some(policy) = draft.after.policy else { return };
+        let spares = draft.after.servers.values().filter(|server| server.place.is_none());
+        let gone = spares.map(|server| server.id).filter(|id| self.is_gone(*id, policy, now));
+        for id in gone.collect::<Vec<_>>() {
+            if draft.is_full() {
+                return;
+            }
+            draft.write(key::server(id), None, None);
+            draft.after.set_server(id, None);
+            draft.then.notes.push(format!(
+                "Server {id}, which waited for a place, was away for too long and is forgotten"
+            ));
         }
     }
 

@@ -707,6 +707,35 @@ fn what_is_lost_is_replaced_and_what_may_be_needed_is_not() {
     assert_eq!(world.placed()[&ShardId(0)].len(), 2);
 }
 
+/// A process that dies again and again, and comes with another id each time, leaves nothing.
+#[test]
+fn spares_that_are_gone_are_forgotten_and_may_come_back() {
+    let mut world = World::whole(11, 4);
+    world.run_for(Duration::from_secs(1));
+    let spare =
+        |world: &World| world.nodes.iter().position(|node| !is_placed(world, node)).expect("there is one");
+    let (at, count) = (spare(&world), |world: &World| {
+        let prefix = format!("{PREFIX}servers/");
+        world.store.entries.keys().filter(|key| key.starts_with(&prefix)).count()
+    });
+    assert_eq!(count(&world), 4);
+    world.nodes[at].is_up = false;
+    world.run_for(Duration::from_secs(18));
+    assert_eq!(count(&world), 4, "it may come back");
+    world.run_for(Duration::from_secs(4));
+    assert_eq!(count(&world), 3);
+    let id = world.nodes[at].server.id;
+    assert!(world.value(&key::removed(id)).is_none());
+    (world.nodes[at].is_up, world.nodes[at].up_since) = (true, world.now);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(count(&world), 4);
+}
+
+fn is_placed(world: &World, node: &Node) -> bool {
+    let line = world.value(&key::server(node.server.id));
+    line.and_then(|(line, _, _)| Server::from_line(line)).is_some_and(|server| server.place.is_some())
+}
+
 /// Also when nobody waits for its answer any more.
 #[test]
 fn orders_under_way_are_shown() {
