@@ -221,7 +221,9 @@ impl Control {
             Event::Changed { revision, changed } => {
                 self.store_takes_changes();
                 if let Some(view) = &mut self.view {
+                    let ended = moves::taken_away(view, &changed, &self.options.prefix);
                     view.follow(revision, &changed, &self.options.prefix);
+                    self.moves.are_over(ended, view);
                     self.not_before = now;
                     self.look_at_view(now);
                 }

@@ -439,9 +439,10 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
         }
         ("PROMOTE", [shard, heir, accept, rest @ ..]) if upper(accept) == "ACCEPT-LOSS" => {
             let gone = match rest {
-                [] => BTreeSet::new(),
+                [] => None,
+                [word, nobody] if upper(word) == "GONE" && nobody == b"-" => Some(BTreeSet::new()),
                 [word, ids @ ..] if upper(word) == "GONE" && !ids.is_empty() => {
-                    ids.iter().map(|word| id(word)).collect::<Result<_, _>>()?
+                    Some(ids.iter().map(|word| id(word)).collect::<Result<_, _>>()?)
                 }
                 _ => return Err(syntax()),
             };
@@ -463,8 +464,8 @@ const HELP: &[&str] = &[
     "    A server goes with its shard, if it is the only one there, and the shard has no slots.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
-    "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
-    "    A shard whose members are all gone for good begins anew with what this server has.",
+    "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...|-]",
+    "    A shard whose members are all gone for good begins anew with what this server has; without GONE: what is known of it.",
     "CLUSTER MEET-SERVER ID",
     "    Clients of Redis Cluster are told of a server that waits for a place.",
     "CLUSTER PLACE-SERVER ID SHARD",

@@ -55,6 +55,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long clients may wait for a script to end before the slots switch.
 const BARRIER: Duration = Duration::from_secs(1);
 
+/// How long clients may wait for the other master to hear that the slots switch. It may be cut off from the config servers, and from nobody else.
+const CONFIRMING: Duration = Duration::from_secs(1);
+
 /// How often it says how far it is.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -308,12 +311,19 @@ impl<'g> Giving<'g> {
         }
     }
 
-    /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still.
+    /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still. One that does not hear of it is not waited for
+    /// for long: READY was not said, so the slots are this shard's in any case, and are served again as soon as the config servers have heard that the attempt is over.
     fn confirm(&self, link: &mut Link<'_>) -> io::Result<()> {
+        let began = Instant::now();
         loop {
             self.look()?;
             match link.asking.ask(&[b"SLOTMOVE", b"CONFIRM"])? {
                 Value::Int(1) => return Ok(()),
+                _ if began.elapsed() >= CONFIRMING => {
+                    return Err(io::Error::other(
+                        "the other shard's master does not hear from the config servers that the slots switch",
+                    ));
+                }
                 _ => thread::sleep(Duration::from_micros(500)),
             }
         }
