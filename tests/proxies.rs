@@ -1,6 +1,7 @@
 //! A proxy in front of servers that each have a part of the slots: what it passes on comes back as from one server, what it cannot is refused, and what a
 //! shard that is not there means for those who ask it, and for all others.
 
+mod across;
 mod clusters;
 
 use crate::tarn_path;

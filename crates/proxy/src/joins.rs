@@ -1,9 +1,23 @@
 //! Several servers' replies made one, as one server would have given it. Pure: bytes to bytes; nothing is changed of what servers said, so that both
-//! protocols keep their forms.
+//! protocols keep their forms. A join that has not enough yet says what else is to be asked.
 
+use crate::scans::Scan;
+use crate::upstream::NodeNo;
 use std::io::Write;
 use wire::number::parse_int;
 use wire::skip_reply;
+
+/// What is sent, to whom, and the slot of its keys, if they have one.
+pub type Part = (NodeNo, Option<u16>, Vec<u8>);
+
+/// What comes of replies that are all there.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What the client gets.
+    Whole(Vec<u8>),
+    /// These are asked next, and what they say is joined in place of what was said so far.
+    More(Vec<Part>),
+}
 
 /// How replies become one. An error of any of them is the reply to all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,24 +34,32 @@ pub enum Join {
     AnyOne(usize),
     /// One array of 0 and 1: 1 where all have that.
     Both,
-    /// A cursor of one server and its elements: the cursor becomes one of all. This is the server of so many.
-    Cursor(usize, usize),
+    /// One server's step of a scan over all.
+    Scan(Box<Scan>),
 }
 
 /// The error that stands for replies that do not go together.
-const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\r\n";
+pub const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\r\n";
 
 impl Join {
-    /// What the client gets.
-    pub fn of(&self, parts: &[Vec<u8>]) -> Vec<u8> {
+    /// All replies are there.
+    pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
         match parts.iter().find(|part| part.first() == Some(&b'-')) {
-            Some(error) => error.clone(),
-            None => self.of_values(parts).unwrap_or_else(|| UNLIKE.to_vec()),
+            Some(error) => Step::Whole(error.clone()),
+            None => self.of_values(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec())),
         }
     }
 
-    fn of_values(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    fn of_values(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
         match self {
+            Join::Scan(scan) => scan.step(parts.first()?),
+            _ => self.joined(parts).map(Step::Whole),
+        }
+    }
+
+    fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+        match self {
+            Join::Scan(_) => None,
             Join::First => parts.first().cloned(),
             Join::Sum => {
                 let mut numbers = parts.iter().map(|part| number(part));
@@ -66,28 +88,7 @@ impl Join {
                     (0..first.len()).map(|at| if both(at) { &b":1\r\n"[..] } else { b":0\r\n" }).collect();
                 Some(array(&joined))
             }
-            Join::Cursor(node, nodes) => {
-                let [cursor, keys] = elements(parts.first()?)?[..] else { return None };
-                let cursor = joined_cursor(text(cursor)?, *node, *nodes)?.to_string();
-                let cursor = format!("${}\r\n{cursor}\r\n", cursor.len());
-                Some(array(&[cursor.as_bytes(), keys]))
-            }
         }
-    }
-}
-
-/// Which server a cursor of all is of, and its own; None: it is none of ours.
-pub fn own_cursor(text: &[u8], nodes: usize) -> Option<(usize, u64)> {
-    let cursor: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(((cursor % nodes as u64) as usize, cursor / nodes as u64))
-}
-
-/// The cursor of all that stands for one of a server: behind the end of one stands the beginning of the next.
-fn joined_cursor(own: u64, node: usize, nodes: usize) -> Option<u64> {
-    match own {
-        0 if node + 1 == nodes => Some(0),
-        0 => Some((node + 1) as u64),
-        _ => own.checked_mul(nodes as u64)?.checked_add(node as u64),
     }
 }
 
@@ -100,13 +101,13 @@ fn number(reply: &[u8]) -> Option<i64> {
 }
 
 /// The number in a string.
-fn text(reply: &[u8]) -> Option<u64> {
+pub fn text(reply: &[u8]) -> Option<u64> {
     let end = reply.iter().position(|byte| *byte == b'\n')?;
     std::str::from_utf8(reply.get(end + 1..)?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
 }
 
 /// The elements of an array.
-fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
+pub fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     let end = reply.iter().position(|byte| *byte == b'\n')? + 1;
     let count = parse_int(reply[..end].strip_prefix(b"*")?.strip_suffix(b"\r\n")?)?;
     let (mut rest, mut found) = (&reply[end..], Vec::new());
@@ -118,7 +119,7 @@ fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-fn array(elements: &[&[u8]]) -> Vec<u8> {
+pub fn array(elements: &[&[u8]]) -> Vec<u8> {
     let mut reply = Vec::with_capacity(16 + elements.iter().map(|element| element.len()).sum::<usize>());
     write!(reply, "*{}\r\n", elements.len()).expect("memory takes it");
     elements.iter().for_each(|element| reply.extend_from_slice(element));
@@ -131,7 +132,8 @@ mod tests {
 
     fn joined(join: &Join, parts: &[&str]) -> String {
         let parts: Vec<Vec<u8>> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
-        String::from_utf8(join.of(&parts)).unwrap()
+        let Step::Whole(reply) = join.clone().step(&parts) else { panic!("{join:?} asks on") };
+        String::from_utf8(reply).unwrap()
     }
 
     #[test]
@@ -157,26 +159,5 @@ mod tests {
         assert_eq!(joined(&Join::Sum, &[":1\r\n", "$1\r\na\r\n"]).as_bytes(), UNLIKE);
         assert_eq!(joined(&Join::Places(vec![0, 0]), &["*1\r\n$1\r\na\r\n"]).as_bytes(), UNLIKE);
         assert_eq!(joined(&Join::Sum, &[":9223372036854775807\r\n", ":1\r\n"]).as_bytes(), UNLIKE);
-    }
-
-    #[test]
-    fn cursors_lead_through_all_servers() {
-        let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
-        // Each has two steps: 0, then 96, then its end.
-        loop {
-            let (node, own) = own_cursor(cursor.as_bytes(), 3).unwrap();
-            seen.push((node, own));
-            let next = if own == 0 { "96" } else { "0" };
-            let reply =
-                joined(&Join::Cursor(node, 3), &[&format!("*2\r\n${}\r\n{next}\r\n*0\r\n", next.len())]);
-            cursor = reply.lines().nth(2).unwrap().to_owned();
-            if cursor == "0" {
-                break;
-            }
-        }
-        assert_eq!(seen, [(0, 0), (0, 96), (1, 0), (1, 96), (2, 0), (2, 96)]);
-        assert_eq!(own_cursor(b"x", 3), None);
-        let far = joined(&Join::Cursor(1, 3), &["*2\r\n$20\r\n18446744073709551615\r\n*0\r\n"]);
-        assert_eq!(far.as_bytes(), UNLIKE);
     }
 }

@@ -6,6 +6,7 @@ mod joins;
 mod links;
 mod parts;
 mod run;
+mod scans;
 mod serve;
 mod start;
 mod upstream;

@@ -1,6 +1,7 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
-use crate::joins::{Join, own_cursor};
+use crate::joins::{Join, Part};
+use crate::scans::Scan;
 use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
 use server::transaction::Transaction;
@@ -25,8 +26,8 @@ pub enum Plan {
 /// What is sent to whom.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// What is sent, to whom, and the slot of its keys, if they have one.
-    pub each: Vec<(NodeNo, Option<u16>, Vec<u8>)>,
+    /// What is sent to whom.
+    pub each: Vec<Part>,
     /// How their replies become one; None: there is only one.
     pub join: Option<Join>,
     /// How many replies each gives, of which the last counts.
@@ -62,7 +63,13 @@ pub fn parts_of(
             let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
             Parts { each, join: Some(join), replies: 1 }
         }
-        Plan::Scan => scan(routes, request),
+        Plan::Scan => match Scan::begin(routes, request) {
+            Some((scan, first)) => {
+                Parts { each: vec![first], join: Some(Join::Scan(Box::new(scan))), replies: 1 }
+            }
+            // What is no cursor is refused by any server.
+            None => Parts::one(*routes.masters.first()?, None, encoded(request)),
+        },
         Plan::Transaction(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
@@ -72,20 +79,6 @@ pub fn parts_of(
             Parts { replies: queue.len() + 2, ..Parts::one(node, slot, bytes) }
         }
     })
-}
-
-fn scan(routes: &Routes, request: &Request<'_>) -> Parts {
-    let nodes = routes.nodes.len();
-    // What is no cursor is refused by any server.
-    let Some((node, own)) = own_cursor(request.arg(1), nodes) else {
-        return Parts::one(0, None, encoded(request));
-    };
-    let mut bytes = Vec::new();
-    encode_request_header(&mut bytes, request.len());
-    encode_arg(&mut bytes, request.arg(0));
-    encode_arg(&mut bytes, own.to_string().as_bytes());
-    request.iter().skip(2).for_each(|arg| encode_arg(&mut bytes, arg));
-    Parts { join: Some(Join::Cursor(node, nodes)), ..Parts::one(node as NodeNo, None, bytes) }
 }
 
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
@@ -157,14 +150,6 @@ mod tests {
         assert_eq!(each, [(0, "MSET hello 2".to_owned()), (2, "MSET foo 1 foo 3".to_owned())]);
         assert_eq!(join, Some(Join::First));
         assert_eq!(parts(Plan::Parts(Split::Pairs), "MSET foo 1 hello").0.len(), 1);
-    }
-
-    #[test]
-    fn a_cursor_goes_to_its_server() {
-        assert_eq!(parts(Plan::Scan, "SCAN 0 COUNT 5").0, [(0, "SCAN 0 COUNT 5".to_owned())]);
-        let (each, join) = parts(Plan::Scan, "SCAN 290 MATCH x*");
-        assert_eq!((each, join), (vec![(2, "SCAN 96 MATCH x*".to_owned())], Some(Join::Cursor(2, 3))));
-        assert_eq!(parts(Plan::Scan, "SCAN x").1, None);
     }
 
     #[test]

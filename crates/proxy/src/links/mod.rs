@@ -13,7 +13,7 @@ mod turns;
 
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
-use conversation::{Conversations, Key};
+use conversation::{Conversations, Further, Key};
 use net::client::Client;
 use redirect::Redirection;
 use std::cell::RefCell;
@@ -335,6 +335,7 @@ impl Links {
             }
         }
         self.conversations.answer(ticket.whose, ticket.reply, reply);
+        self.ask_further(at);
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
         }
@@ -384,6 +385,17 @@ impl Links {
             self.send_elsewhere(at, whose, slot);
         }
         true
+    }
+
+    /// Asks what is to be known before a reply can be made of which a link has brought a part. Only what it has brought leads to more: an error ends
+    /// that.
+    #[inline]
+    fn ask_further(&mut self, at: usize) {
+        let way = self.links[at].way;
+        for Further { whose, reply, part: (node, slot, request) } in self.conversations.take_further() {
+            let to = self.place(LinkTo { node, ..way });
+            self.push(to, &request, Pushed { whose, reply, slot, replies: 1, is_of_script: false });
+        }
     }
 
     /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
