@@ -1,6 +1,7 @@
 //! Several servers' replies made one, as one server would have given it. Pure: bytes to bytes; nothing is changed of what servers said, so that both
 //! protocols keep their forms. A join that has not enough yet says what else is to be asked.
 
+use crate::computed::{self, Computed};
 use crate::scans::Scan;
 use crate::upstream::NodeNo;
 use std::io::Write;
@@ -36,6 +37,8 @@ pub enum Join {
     Both,
     /// One server's step of a scan over all.
     Scan(Box<Scan>),
+    /// Copies of keys, on which a command runs.
+    Computed(Box<Computed>),
 }
 
 /// The error that stands for replies that do not go together.
@@ -50,6 +53,16 @@ impl Join {
         }
     }
 
+    /// How long replies may be that are joined.
+    pub fn bytes_max(&self) -> usize {
+        if let Join::Computed(_) = self { computed::bytes_max() } else { usize::MAX }
+    }
+
+    /// What the client gets where they are longer.
+    pub fn too_long(&self) -> Vec<u8> {
+        if let Join::Computed(computed) = self { computed.too_long() } else { UNLIKE.to_vec() }
+    }
+
     fn of_values(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
         match self {
             Join::Scan(scan) => scan.step(parts.first()?),
@@ -60,6 +73,7 @@ impl Join {
     fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
         match self {
             Join::Scan(_) => None,
+            Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {
                 let mut numbers = parts.iter().map(|part| number(part));
@@ -92,7 +106,7 @@ impl Join {
     }
 }
 
-fn is_null(reply: &[u8]) -> bool {
+pub fn is_null(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"_") || reply.starts_with(b"*-1")
 }
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod computed;
 mod joins;
 mod links;
 mod parts;

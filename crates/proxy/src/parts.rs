@@ -1,12 +1,14 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
+use crate::computed::Computed;
 use crate::joins::{Join, Part};
 use crate::scans::Scan;
 use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
+use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
-use wire::{Request, encode_arg, encode_request, encode_request_header, key_slot};
+use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum Plan {
     Everywhere(Gathering),
     /// To the server that its cursor names.
     Scan,
+    /// Its keys come from theirs, and it is done here.
+    Computed(CommandId, Protocol),
     /// It ends a transaction, all of which goes to this server.
     Transaction(NodeNo, Option<u16>),
 }
@@ -69,6 +73,13 @@ pub fn parts_of(
             }
             // What is no cursor is refused by any server.
             None => Parts::one(*routes.masters.first()?, None, encoded(request)),
+        },
+        Plan::Computed(command, protocol) => match Computed::only_node(routes, request, command) {
+            Some(node) => Parts::one(node, None, encoded(request)),
+            None => {
+                let (computed, each) = Computed::begin(routes, request, (command, protocol))?;
+                Parts { each, join: Some(Join::Computed(Box::new(computed))), replies: 1 }
+            }
         },
         Plan::Transaction(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);

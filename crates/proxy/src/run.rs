@@ -1,5 +1,6 @@
 //! One batch of requests: which way each goes.
 
+use crate::computed;
 use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
 use crate::parts::{Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
@@ -47,6 +48,7 @@ impl Runner {
     pub fn new(proxy: Arc<Proxy>, worker: usize) -> Runner {
         let host = proxy.host.runner(worker);
         let links = links::begin(&proxy);
+        computed::begin(&proxy.host);
         Runner { proxy, worker, host, links }
     }
 
@@ -130,7 +132,9 @@ impl Runner {
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
         Verdict::Send(match way {
-            Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => {
+            Way::Slot | Way::Split(_) | Way::Computed
+                if is_of_one && !ways::reaches_out(command, request) =>
+            {
                 // A request of such a command without a key is wrong, which any server says in its words.
                 match self.links.borrow().routes.of(slot.unwrap_or(0)) {
                     Some(node) => Plan::One(node, slot),
@@ -138,12 +142,17 @@ impl Runner {
                 }
             }
             Way::Split(split) if self.may_split(command) => Plan::Parts(split),
-            Way::Slot | Way::Split(_) if !is_of_one => return Verdict::Refuse(Error::text(CROSSSLOT)),
+            Way::Computed if request.len() <= computed::WORDS_MAX => {
+                Plan::Computed(command.id, front.inner.protocol)
+            }
+            Way::Slot | Way::Split(_) | Way::Computed if !is_of_one => {
+                return Verdict::Refuse(Error::text(CROSSSLOT));
+            }
             Way::Everywhere(gathering) => Plan::Everywhere(gathering),
             Way::Scan if !self.links.borrow().routes.is_cluster => Plan::Scan,
             // There is none to execute.
             Way::Exec => return Verdict::Here,
-            Way::Slot | Way::Split(_) | Way::Scan | Way::Here | Way::Refused => {
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Scan | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })
@@ -183,7 +192,7 @@ impl Runner {
             Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
                 Verdict::Refuse(ways::refusal(command))
             }
-            Way::Slot | Way::Split(_) => {
+            Way::Slot | Way::Split(_) | Way::Computed => {
                 let mut slot = front.queued_slot;
                 let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
                 front.queued_slot = front.queued_slot.or(slot);

@@ -12,6 +12,8 @@ pub enum Way {
     Slot,
     /// The same; where keys are of several slots, in parts to all that have some.
     Split(Split),
+    /// The same; where keys are of several slots, copies of them are fetched, and the proxy answers.
+    Computed,
     /// To all servers.
     Everywhere(Gathering),
     /// To one server after the other, as the cursor says.
@@ -94,6 +96,10 @@ const SPLIT: &[(&str, Split)] = &[
     ("touch", Split::Sum),
 ];
 
+/// Reads that are done on copies of keys.
+const COMPUTED: &[&str] =
+    &["lcs", "pfcount", "sdiff", "sinter", "sintercard", "sunion", "zdiff", "zinter", "zintercard", "zunion"];
+
 /// What is asked of all servers, and what becomes of what they say.
 const EVERYWHERE: &[(&str, Gathering)] = &[
     ("dbsize", Gathering::Sum),
@@ -126,6 +132,7 @@ pub fn way_of(command: &Command) -> Way {
         return Way::Everywhere(*gathering);
     }
     match name {
+        _ if COMPUTED.contains(&name) => return Way::Computed,
         "scan" => return Way::Scan,
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
@@ -243,6 +250,7 @@ mod tests {
         }
         assert_eq!(table().len(), command::table::command_count());
         assert_eq!(way("mget"), Way::Split(Split::Places));
+        assert_eq!(way("zunion"), Way::Computed);
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
     }
 
@@ -251,7 +259,9 @@ mod tests {
         server::commands::install();
         let split = SPLIT.iter().map(|(name, _)| *name);
         let everywhere = EVERYWHERE.iter().map(|(name, _)| *name);
-        for name in HERE.iter().chain(NOT_HERE).chain(BY_KEY).copied().chain(split).chain(everywhere) {
+        for name in
+            HERE.iter().chain(NOT_HERE).chain(COMPUTED).chain(BY_KEY).copied().chain(split).chain(everywhere)
+        {
             way(name);
         }
     }

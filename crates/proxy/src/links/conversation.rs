@@ -42,6 +42,8 @@ struct Gathered {
     join: Join,
     parts: Vec<Vec<u8>>,
     missing: usize,
+    /// How long those are together that have come.
+    bytes: usize,
     is_wanted: bool,
 }
 
@@ -127,7 +129,7 @@ impl Conversations {
     /// A reply more is owed that so many servers make; gives its number.
     pub fn owe_joined(&mut self, key: Key, (join, parts): (Join, usize), is_wanted: bool) -> u32 {
         let parts = vec![Vec::new(); parts];
-        let gathered = Gathered { join, missing: parts.len(), parts, is_wanted };
+        let gathered = Gathered { join, missing: parts.len(), parts, bytes: 0, is_wanted };
         self.push(key, Owed::Gathered(Box::new(gathered)))
     }
 
@@ -216,7 +218,11 @@ impl Conversations {
 impl Gathered {
     /// A part has come. Some: it was the last one.
     fn take(&mut self, part: u16, reply: &[u8]) -> Option<Step> {
-        if self.is_wanted {
+        self.bytes += reply.len();
+        let is_too_long = self.bytes > self.join.bytes_max();
+        if is_too_long {
+            self.parts.fill(Vec::new());
+        } else if self.is_wanted {
             self.parts[usize::from(part)] = reply.to_vec();
         }
         self.missing -= 1;
@@ -226,6 +232,10 @@ impl Gathered {
         if !self.is_wanted {
             return Some(Step::Whole(Vec::new()));
         }
+        if is_too_long {
+            return Some(Step::Whole(self.join.too_long()));
+        }
+        self.bytes = 0;
         let step = self.join.step(&std::mem::take(&mut self.parts));
         if let Step::More(more) = &step {
             self.parts = vec![Vec::new(); more.len()];
