@@ -2,7 +2,7 @@
 
 use super::{Proxied, sorted};
 use crate::tarn;
-use testkit::ask::{ask, call, call_line, is_error, ok, shown, wait_until};
+use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::{Value, key_slot};
 
@@ -219,4 +219,66 @@ fn what_is_not_to_be_computed_is_refused() {
     assert!(is_error(&call(&mut client, &[&["SUNION"], &words[..]].concat()), "CROSSSLOT"));
     let reply = call(&mut client, &[&["SUNION"], &words[..16_000]].concat());
     assert_eq!(reply, Value::Array(Vec::new()));
+}
+
+/// Whether FUNCTION STATS tells of a script that runs.
+fn names_script(stats: &Value) -> bool {
+    match stats {
+        Value::Array(elements) => matches!(elements[1], Value::Array(_)),
+        Value::Map(pairs) => matches!(pairs[0].1, Value::Map(_)),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_script_that_does_not_end_is_ended_through_the_proxy() {
+    for program in [Program::Redis, tarn()] {
+        let proxied = Proxied::of((&program, &["--lua-time-limit", "10"]), 3, &[]);
+        let key = proxied.key(1);
+        let mut runs = proxied.proxy.connect().unwrap();
+        let (mut other, mut shard) = (proxied.proxy.connect().unwrap(), proxied.shards[1].connect().unwrap());
+        assert_eq!(call(&mut other, &["SET", &key, "v"]), ok());
+        assert!(is_error(&call_line(&mut other, "SCRIPT KILL"), "NOTBUSY"));
+        let endless = "while true do redis.call('GET', keys[1]) end";
+        let library = format!("#!lua name=l\nredis.register_function('f', function(keys) {endless} end)");
+        assert_eq!(call(&mut other, &["FUNCTION", "LOAD", &library]), text("l"));
+        let script = format!("local keys = KEYS {endless}");
+        for (protocol, is_function) in [("2", false), ("3", false), ("2", true), ("3", true)] {
+            ask(&mut other, &["HELLO", protocol]);
+            let (run, kill) = if is_function {
+                (["FCALL", "f"], "FUNCTION KILL")
+            } else {
+                (["EVAL", &script], "SCRIPT KILL")
+            };
+            runs.send_request(&[run[0], run[1], "1", &key]).unwrap();
+            wait_until("the script is a slow one", || is_error(&call(&mut shard, &["GET", &key]), "BUSY"));
+            if is_function {
+                let stats = call_line(&mut other, "FUNCTION STATS");
+                assert!(names_script(&stats), "{stats:?}");
+            }
+            assert_eq!(call_line(&mut other, kill), ok());
+            assert!(matches!(runs.read_value().unwrap(), Value::Error(_)));
+        }
+        assert!(is_error(&call_line(&mut other, "FUNCTION KILL"), "NOTBUSY"));
+    }
+}
+
+#[test]
+fn all_servers_save() {
+    let proxied = Proxied::begin(2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call_line(&mut client, "SAVE"), ok());
+    let saved = |shard: &Server| match call(&mut shard.connect().unwrap(), &["LASTSAVE"]) {
+        Value::Int(moment) => moment,
+        other => panic!("{other:?}"),
+    };
+    let least = proxied.shards.iter().map(saved).min().unwrap();
+    assert_eq!(call_line(&mut client, "LASTSAVE"), Value::Int(least));
+    assert_eq!(call_line(&mut client, "MEMORY PURGE"), ok());
+    assert!(shown(&call_line(&mut client, "BGSAVE")).starts_with("Background saving started"));
+    let is_done = |shard: &Server| {
+        ask(&mut shard.connect().unwrap(), &["INFO", "persistence"]).contains("rdb_last_bgsave_time_sec:0")
+    };
+    wait_until("each has done it", || proxied.shards.iter().all(is_done));
+    assert!(is_error(&call_line(&mut client, "SAVE now"), "ERR"));
 }

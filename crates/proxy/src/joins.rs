@@ -35,6 +35,12 @@ pub enum Join {
     AnyOne(usize),
     /// One array of 0 and 1: 1 where all have that.
     Both,
+    /// The least of their numbers.
+    Least,
+    /// The first that is no error. If all are, one that says more than that there was nothing to do.
+    OneDid,
+    /// The first that says of a script that it runs, or else the first.
+    Running,
     /// One server's step of a scan over all.
     Scan(Box<Scan>),
     /// Copies of keys, on which a command runs.
@@ -47,6 +53,9 @@ pub const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\
 impl Join {
     /// All replies are there.
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
+        if let Join::OneDid = self {
+            return Step::Whole(one_that_did(parts));
+        }
         match parts.iter().find(|part| part.first() == Some(&b'-')) {
             Some(error) => Step::Whole(error.clone()),
             None => self.of_values(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec())),
@@ -72,7 +81,12 @@ impl Join {
 
     fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
         match self {
-            Join::Scan(_) => None,
+            Join::Least => {
+                let numbers = parts.iter().map(|part| number(part)).collect::<Option<Vec<_>>>()?;
+                Some(format!(":{}\r\n", numbers.iter().min()?).into_bytes())
+            }
+            Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
+            Join::Scan(_) | Join::OneDid => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {
@@ -108,6 +122,21 @@ impl Join {
 
 pub fn is_null(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"_") || reply.starts_with(b"*-1")
+}
+
+fn one_that_did(parts: &[Vec<u8>]) -> Vec<u8> {
+    let is_error = |part: &&Vec<u8>| part.first() == Some(&b'-');
+    let did = parts.iter().find(|part| !is_error(part));
+    let says_more = || parts.iter().find(|part| !part.starts_with(b"-NOTBUSY"));
+    did.or_else(says_more).or(parts.first()).cloned().unwrap_or_else(|| UNLIKE.to_vec())
+}
+
+/// Whether the first thing that FUNCTION STATS tells, which is the script that runs, is one.
+fn runs_script(reply: &[u8]) -> bool {
+    let behind = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+    let name = behind(reply).map(|end| &reply[end..]);
+    let script = name.and_then(|name| name.get(skip_reply(name).ok()??..));
+    script.is_some_and(|script| !is_null(script))
 }
 
 fn number(reply: &[u8]) -> Option<i64> {
@@ -163,6 +192,13 @@ mod tests {
             "*3\r\n$1\r\nb\r\n$-1\r\n$1\r\nc\r\n"
         );
         assert_eq!(joined(&Join::AnyOne(1), &["$1\r\na\r\n", "_\r\n", "$-1\r\n"]), "$1\r\na\r\n");
+        assert_eq!(joined(&Join::Least, &[":7\r\n", ":5\r\n", ":6\r\n"]), ":5\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "+OK\r\n", "-ERR\r\n"]), "+OK\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-UNKILLABLE\r\n"]), "-UNKILLABLE\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-NOTBUSY a\r\n"]), "-NOTBUSY a\r\n");
+        let (idle, runs) = ("%2\r\n$1\r\nr\r\n_\r\n", "*4\r\n$1\r\nr\r\n*0\r\n");
+        assert_eq!(joined(&Join::Running, &[idle, runs]), runs);
+        assert_eq!(joined(&Join::Running, &[idle, idle]), idle);
         assert_eq!(joined(&Join::AnyOne(0), &["$-1\r\n", "$-1\r\n"]), "$-1\r\n");
         assert_eq!(joined(&Join::Both, &["*2\r\n:1\r\n:1\r\n", "*2\r\n:0\r\n:1\r\n"]), "*2\r\n:0\r\n:1\r\n");
     }

@@ -4,6 +4,7 @@
 
 mod computed;
 mod joins;
+mod limits;
 mod links;
 mod parts;
 mod run;

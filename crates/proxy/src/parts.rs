@@ -63,6 +63,9 @@ pub fn parts_of(
                 Gathering::Concat => Join::Concat,
                 Gathering::AnyOne => Join::AnyOne(luck % routes.masters.len().max(1)),
                 Gathering::Both => Join::Both,
+                Gathering::Least => Join::Least,
+                Gathering::OneDid => Join::OneDid,
+                Gathering::Running => Join::Running,
             };
             let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
             Parts { each, join: Some(join), replies: 1 }

@@ -332,7 +332,9 @@ impl Runner {
             front.inner.client.wake();
             return false;
         };
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
+        let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
+        let protocol = front.inner.protocol;
         let ways = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db });
         let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
         // All or none.

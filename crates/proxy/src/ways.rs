@@ -50,6 +50,19 @@ pub enum Gathering {
     AnyOne,
     /// What all have counts.
     Both,
+    /// The least of their numbers counts.
+    Least,
+    /// That of one which did it counts. They are asked past scripts that run.
+    OneDid,
+    /// That of one which runs a script counts. They are asked past it.
+    Running,
+}
+
+impl Gathering {
+    /// Whether servers are to answer while a script holds up everything else.
+    pub fn is_about_scripts_that_run(self) -> bool {
+        matches!(self, Gathering::OneDid | Gathering::Running)
+    }
 }
 
 /// What the proxy answers by itself: all that is about its clients, its users, its directives and its own measurements.
@@ -116,6 +129,14 @@ const EVERYWHERE: &[(&str, Gathering)] = &[
     ("function|restore", Gathering::Same),
     ("function|dump", Gathering::Same),
     ("function|list", Gathering::Same),
+    ("script|kill", Gathering::OneDid),
+    ("function|kill", Gathering::OneDid),
+    ("function|stats", Gathering::Running),
+    ("lastsave", Gathering::Least),
+    ("save", Gathering::Same),
+    ("bgsave", Gathering::Same),
+    ("bgrewriteaof", Gathering::Same),
+    ("memory|purge", Gathering::Same),
 ];
 
 /// Which way a command goes.
@@ -229,7 +250,6 @@ mod tests {
             "blpop",
             "xread",
             "watch",
-            "script|kill",
             "subscribe",
             "spublish",
             "publish",
@@ -243,7 +263,6 @@ mod tests {
             "cluster|slots",
             "migrate",
             "memory|stats",
-            "save",
             "insync|promote",
         ] {
             assert_eq!(way(name), Way::Refused, "{name}");

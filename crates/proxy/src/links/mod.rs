@@ -11,6 +11,7 @@ mod redirect;
 mod task;
 mod turns;
 
+use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
 use conversation::{Conversations, Further, Key};
@@ -119,9 +120,12 @@ pub struct LinkTo {
     pub node: NodeNo,
     /// What is spoken.
     pub protocol: Protocol,
-    /// The database.
+    /// The database, or [`NO_DB`].
     pub db: usize,
 }
+
+/// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
+pub const NO_DB: usize = DATABASES_MAX;
 
 /// A request on its way: whose it is, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
