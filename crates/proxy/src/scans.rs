@@ -100,8 +100,8 @@ impl Scan {
 
 /// What COUNT says; what is wrong with it the server says.
 fn count(request: &Request<'_>) -> usize {
-    let options = (2..request.len().saturating_sub(1)).step_by(2);
-    let said = options.filter(|at| request.arg(*at).eq_ignore_ascii_case(b"count")).last();
+    let mut options = (2..request.len().saturating_sub(1)).step_by(2).rev();
+    let said = options.find(|at| request.arg(*at).eq_ignore_ascii_case(b"count"));
     let number = said.and_then(|at| std::str::from_utf8(request.arg(at + 1)).ok()?.parse().ok());
     number.unwrap_or(COUNT)
 }
