@@ -6,13 +6,15 @@ use crate::tarn_path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use testkit::ask::{ask, call, is_error, shown};
+use testkit::ask::{ask, call, is_error, shown, text};
 use testkit::{Client, Program, Server};
 use topology::ShardId;
 use wire::Value;
 
 /// Keys of each client.
 const KEYS: usize = 100;
+/// Sets of which all elements but one are their own.
+const SETS: usize = 40;
 /// Requests in one write.
 const PIPELINE: usize = 40;
 
@@ -79,16 +81,41 @@ fn count(proxy: &Server, number: usize, is_over: &AtomicBool) -> Counted {
     counted
 }
 
-/// Has three clients count while something happens; gives what they were told that was an error.
+/// Asks for what sets of many slots have in common, which is always the same, until it is told to end. Gives what it was told that was an error.
+fn intersect(proxy: &Server, is_over: &AtomicBool) -> Vec<String> {
+    let mut client = proxy.connect().unwrap();
+    let names: Vec<String> = (0..SETS).map(|number| format!("set:{number}")).collect();
+    let (mut errors, mut asked) = (Vec::new(), 0);
+    for name in &names {
+        wait_until("it is added", || {
+            let reply = call(&mut client, &["SADD", name, "common", name]);
+            errors.extend(Some(&reply).filter(|reply| matches!(reply, Value::Error(_))).map(shown));
+            matches!(reply, Value::Int(_))
+        });
+    }
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let request = [&["SINTER"], &words[..]].concat();
+    while !is_over.load(Ordering::Relaxed) || asked == 0 {
+        asked += 1;
+        match call(&mut client, &request) {
+            error @ Value::Error(_) => errors.push(shown(&error)),
+            found => assert_eq!(found, Value::Array(vec![text("common")])),
+        }
+    }
+    errors
+}
+
+/// Has three clients count, and one intersect, while something happens; gives what they were told that was an error.
 fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
     let is_over = AtomicBool::new(false);
-    let counted: Vec<Counted> = thread::scope(|scope| {
+    let (counted, mut errors): (Vec<Counted>, Vec<String>) = thread::scope(|scope| {
         let (proxy, is_over) = (&proxy, &is_over);
         let clients: Vec<_> =
             (0..3).map(|number| scope.spawn(move || count(proxy, number, is_over))).collect();
+        let other = scope.spawn(move || intersect(proxy, is_over));
         happens();
         is_over.store(true, Ordering::Relaxed);
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
+        (clients.into_iter().map(|client| client.join().unwrap()).collect(), other.join().unwrap())
     });
     let mut client = proxy.connect().unwrap();
     for (number, one) in counted.iter().enumerate() {
@@ -108,7 +135,8 @@ fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
             );
         }
     }
-    counted.into_iter().flat_map(|one| one.errors).collect()
+    errors.extend(counted.into_iter().flat_map(|one| one.errors));
+    errors
 }
 
 #[test]
