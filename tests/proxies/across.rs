@@ -7,14 +7,14 @@ use testkit::{Client, Program, Server};
 use wire::{Value, key_slot};
 
 /// One step of a SCAN: the cursor to go on with, and the keys.
-fn scan(client: &mut Client, cursor: &str, options: &[&str]) -> (String, Vec<String>) {
+pub(super) fn scan(client: &mut Client, cursor: &str, options: &[&str]) -> (String, Vec<String>) {
     let reply = call(client, &[&["SCAN", cursor], options].concat());
     let Value::Array(reply) = reply else { panic!("{reply:?}") };
     (shown(&reply[0]), sorted(reply[1].clone()))
 }
 
 /// All keys that SCAN lists, each once, in order.
-fn scan_all(client: &mut Client, options: &[&str]) -> Vec<String> {
+pub(super) fn scan_all(client: &mut Client, options: &[&str]) -> Vec<String> {
     let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
     loop {
         let (next, keys) = scan(client, &cursor, options);

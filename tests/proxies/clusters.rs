@@ -1,5 +1,7 @@
 //! A proxy in front of clusters, whose slots move and whose masters fail: who asks it sees nothing of that but, at worst, an error that says so.
 
+use super::across::{scan, scan_all};
+use super::sorted;
 use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, wait_until};
 use crate::tarn_path;
@@ -97,12 +99,35 @@ fn intersect(proxy: &Server, is_over: &AtomicBool) -> Vec<String> {
     let request = [&["SINTER"], &words[..]].concat();
     while !is_over.load(Ordering::Relaxed) || asked == 0 {
         asked += 1;
+        match listed(&mut client, &["MATCH", "set:*", "COUNT", "300"]) {
+            Ok(seen) => assert_eq!(seen.len(), SETS, "{:?}", names.iter().find(|name| !seen.contains(name))),
+            Err(error) => errors.push(error),
+        }
         match call(&mut client, &request) {
             error @ Value::Error(_) => errors.push(shown(&error)),
             found => assert_eq!(found, Value::Array(vec![text("common")])),
         }
     }
     errors
+}
+
+/// The keys that SCAN lists, or an error.
+fn listed(client: &mut Client, options: &[&str]) -> Result<Vec<String>, String> {
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        match call(client, &[&["SCAN", &cursor], options].concat()) {
+            Value::Array(reply) => {
+                seen.extend(sorted(reply[1].clone()));
+                cursor = shown(&reply[0]);
+            }
+            error => return Err(shown(&error)),
+        }
+        if cursor == "0" {
+            seen.sort();
+            seen.dedup();
+            return Ok(seen);
+        }
+    }
 }
 
 /// Has three clients count, and one intersect, while something happens; gives what they were told that was an error.
@@ -228,7 +253,24 @@ fn a_cluster_that_is_none_is_told_of() {
     let nodes = redis_cluster();
     let proxy = proxy_of(&nodes[0].address().to_string(), &[]);
     let mut client: Client = proxy.connect().unwrap();
-    assert!(is_error(&call(&mut client, &["SCAN", "0"]), "ERR"));
+    assert!(is_error(&call(&mut client, &["SCAN", "x"]), "ERR invalid cursor"));
+    assert!(is_error(&call(&mut client, &["SCAN", "0", "COUNT"]), "ERR syntax error"));
+    for protocol in ["3", "2"] {
+        ask(&mut client, &["HELLO", protocol]);
+        assert_eq!(scan(&mut client, "0", &[]), ("0".to_owned(), Vec::new()));
+    }
+    for key in ["a", "b", "c"] {
+        assert_eq!(call(&mut client, &["SET", key, "v"]), testkit::ask::ok());
+    }
+    assert_eq!(call(&mut client, &["LPUSH", "l", "v"]), Value::Int(1));
+    let listed = |keys: &[&str]| ("0".to_owned(), keys.iter().map(|key| (*key).to_owned()).collect());
+    assert_eq!(scan(&mut client, "0", &[]), listed(&["a", "b", "c", "l"]));
+    assert_eq!(scan(&mut client, "0", &["MATCH", "[bl]"]), listed(&["b", "l"]));
+    assert_eq!(scan(&mut client, "0", &["TYPE", "List", "COUNT", "100"]), listed(&["l"]));
+    assert_eq!(scan(&mut client, "16384", &[]).1, Vec::<String>::new());
+    let mut seen = scan_all(&mut client, &["COUNT", "1"]);
+    seen.sort();
+    assert_eq!(seen, ["a", "b", "c", "l"]);
     assert_eq!(call(&mut client, &["SELECT", "1"]), testkit::ask::ok());
     assert!(shown(&call(&mut client, &["GET", "k"])).contains("SELECT is not allowed in cluster mode"));
 }

@@ -9,7 +9,7 @@
 //! 1. The keyspace is empty between two commands.
 //! 2. The copies for one request are no longer than `proxy-computed-bytes`, taken together.
 
-use crate::joins::{Part, is_null};
+use crate::joins::{Part, is_null, text_of};
 use crate::upstream::{NodeNo, Routes};
 use command::execute::key_positions;
 use command::table::{Command, CommandId, Runs, find, get};
@@ -82,6 +82,19 @@ pub fn bytes_max() -> usize {
     with_scratch(|scratch| scratch.host.engine.config.proxy_computed_bytes()).unwrap_or(usize::MAX)
 }
 
+/// Whether a request is in order where no key is there.
+pub fn is_in_order(request: &Request<'_>) -> bool {
+    let is_in_order = |scratch: &mut Scratch| {
+        let now = scratch.host.engine.clock.now();
+        let keyspace = scratch.keyspace.get_or_insert_with(|| new_keyspace(now));
+        let room = Room { host: &scratch.host, keyspace, now };
+        let (mut out, mut batch) = (Vec::new(), keyspace.enter(0));
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        find(request.arg(0)).is_some_and(|command| room.run(&mut batch, command, request, &mut reply).is_ok())
+    };
+    with_scratch(is_in_order).unwrap_or(true)
+}
+
 /// The keys of a request, each once.
 fn keys_of(command: &Command, request: &Request<'_>) -> Vec<Vec<u8>> {
     let mut positions = Vec::new();
@@ -145,7 +158,7 @@ impl Room<'_> {
         let restore = find(b"restore")?;
         let mut out = Vec::new();
         for (key, copy) in computed.keys.iter().zip(copies).filter(|(_, copy)| !is_null(copy)) {
-            let words = [b"restore", &key[..], b"0", string(copy)?];
+            let words = [b"restore", &key[..], b"0", text_of(copy)?];
             let request = RequestBuf::from_args(words);
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
             if let Err(error) = self.run(batch, restore, &request.as_request(), &mut reply) {
@@ -177,12 +190,6 @@ impl Room<'_> {
         let args = Args::new(*request, self.keyspace, (DB, self.now), &self.host.engine.settings);
         execute(row, batch, &args, Touch::No, reply).map(|_| ())
     }
-}
-
-/// The text of a string.
-fn string(reply: &[u8]) -> Option<&[u8]> {
-    let end = reply.iter().position(|byte| *byte == b'\n')?;
-    reply.starts_with(b"$").then(|| reply.get(end + 1..)?.strip_suffix(b"\r\n"))?
 }
 
 #[cfg(test)]

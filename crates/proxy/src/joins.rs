@@ -3,6 +3,7 @@
 
 use crate::computed::{self, Computed};
 use crate::scans::Scan;
+use crate::slot_scans::SlotScan;
 use crate::upstream::NodeNo;
 use std::io::Write;
 use wire::number::parse_int;
@@ -43,6 +44,8 @@ pub enum Join {
     Running,
     /// One server's step of a scan over all.
     Scan(Box<Scan>),
+    /// Steps of a scan over a cluster.
+    SlotScan(Box<SlotScan>),
     /// Copies of keys, on which a command runs.
     Computed(Box<Computed>),
 }
@@ -53,8 +56,12 @@ pub const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\
 impl Join {
     /// All replies are there.
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
-        if let Join::OneDid = self {
-            return Step::Whole(one_that_did(parts));
+        match self {
+            Join::OneDid => return Step::Whole(one_that_did(parts)),
+            Join::SlotScan(scan) => {
+                return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
+            }
+            _ => {}
         }
         match parts.iter().find(|part| part.first() == Some(&b'-')) {
             Some(error) => Step::Whole(error.clone()),
@@ -86,7 +93,7 @@ impl Join {
                 Some(format!(":{}\r\n", numbers.iter().min()?).into_bytes())
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
-            Join::Scan(_) | Join::OneDid => None,
+            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {
@@ -139,7 +146,7 @@ fn runs_script(reply: &[u8]) -> bool {
     script.is_some_and(|script| !is_null(script))
 }
 
-fn number(reply: &[u8]) -> Option<i64> {
+pub fn number(reply: &[u8]) -> Option<i64> {
     parse_int(reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?)
 }
 
@@ -147,6 +154,12 @@ fn number(reply: &[u8]) -> Option<i64> {
 pub fn text(reply: &[u8]) -> Option<u64> {
     let end = reply.iter().position(|byte| *byte == b'\n')?;
     std::str::from_utf8(reply.get(end + 1..)?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
+}
+
+/// The bytes of a string.
+pub fn text_of(reply: &[u8]) -> Option<&[u8]> {
+    let end = reply.iter().position(|byte| *byte == b'\n')?;
+    reply.starts_with(b"$").then(|| reply.get(end + 1..)?.strip_suffix(b"\r\n"))?
 }
 
 /// The elements of an array.

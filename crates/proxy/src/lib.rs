@@ -10,6 +10,7 @@ mod parts;
 mod run;
 mod scans;
 mod serve;
+mod slot_scans;
 mod start;
 mod upstream;
 mod ways;

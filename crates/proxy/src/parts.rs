@@ -1,13 +1,15 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
-use crate::computed::Computed;
+use crate::computed::{self, Computed};
 use crate::joins::{Join, Part};
 use crate::scans::Scan;
+use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
 use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
 /// Where a request goes.
@@ -47,7 +49,7 @@ impl Parts {
 /// Makes what is sent for a request; None: a slot is nobody's. `luck` is any number.
 pub fn parts_of(
     plan: Plan,
-    routes: &Routes,
+    routes: &Arc<Routes>,
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
@@ -69,6 +71,14 @@ pub fn parts_of(
             };
             let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
             Parts { each, join: Some(join), replies: 1 }
+        }
+        // What is wrong with it a node says.
+        Plan::Scan if routes.is_cluster && !computed::is_in_order(request) => {
+            Parts::one(*routes.masters.first()?, None, encoded(request))
+        }
+        Plan::Scan if routes.is_cluster => {
+            let (scan, each) = SlotScan::begin(routes, request)?;
+            Parts { each, join: Some(Join::SlotScan(Box::new(scan))), replies: 1 }
         }
         Plan::Scan => match Scan::begin(routes, request) {
             Some((scan, first)) => {

@@ -149,10 +149,10 @@ impl Runner {
                 return Verdict::Refuse(Error::text(CROSSSLOT));
             }
             Way::Everywhere(gathering) => Plan::Everywhere(gathering),
-            Way::Scan if !self.links.borrow().routes.is_cluster => Plan::Scan,
+            Way::Scan => Plan::Scan,
             // There is none to execute.
             Way::Exec => return Verdict::Here,
-            Way::Slot | Way::Split(_) | Way::Computed | Way::Scan | Way::Here | Way::Refused => {
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })

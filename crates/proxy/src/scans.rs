@@ -99,7 +99,7 @@ impl Scan {
 }
 
 /// What COUNT says; what is wrong with it the server says.
-fn count(request: &Request<'_>) -> usize {
+pub fn count(request: &Request<'_>) -> usize {
     let mut options = (2..request.len().saturating_sub(1)).step_by(2).rev();
     let said = options.find(|at| request.arg(*at).eq_ignore_ascii_case(b"count"));
     let number = said.and_then(|at| std::str::from_utf8(request.arg(at + 1)).ok()?.parse().ok());

@@ -352,6 +352,12 @@ impl Links {
         let link = &mut self.links[at];
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
+        if let (Some(Redirection::Moved(slot, node)), None, false) =
+            (&found, ticket.slot, ticket.is_of_script)
+        {
+            // Whoever has asked for it takes it from there.
+            self.proxy.upstream.note_moved(*slot, node.clone());
+        }
         let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
         if ticket.is_of_script {
             // Anybody's script can say so. Who asks the nodes finds out.
