@@ -274,3 +274,35 @@ fn a_cluster_that_is_none_is_told_of() {
     assert_eq!(call(&mut client, &["SELECT", "1"]), testkit::ask::ok());
     assert!(shown(&call(&mut client, &["GET", "k"])).contains("SELECT is not allowed in cluster mode"));
 }
+
+#[test]
+fn a_slot_that_is_half_elsewhere_is_listed_whole() {
+    let nodes = redis_cluster();
+    let proxy = proxy_of(&nodes[0].address().to_string(), &[]);
+    let mut client = proxy.connect().unwrap();
+    let keys = ["{q}1", "{q}2", "{q}3", "{q}4"];
+    for key in keys {
+        assert_eq!(call(&mut client, &["SET", key, "v"]), testkit::ask::ok());
+    }
+    let mut clients: Vec<Client> = nodes.iter().map(|node| node.connect().unwrap()).collect();
+    let is_owner = |client: &mut Client| call(client, &["GET", "{q}1"]) == text("v");
+    let source = clients.iter_mut().position(is_owner).unwrap();
+    let target = (source + 1) % nodes.len();
+    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
+    let slot = wire::key_slot(b"q").to_string();
+    for (at, state, other) in [(target, "IMPORTING", source), (source, "MIGRATING", target)] {
+        let done = call(&mut clients[at], &["CLUSTER", "SETSLOT", &slot, state, &ids[other]]);
+        assert_eq!(done, testkit::ask::ok());
+    }
+    let port = nodes[target].address().port().to_string();
+    let moved = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", keys[0], keys[2]];
+    assert_eq!(call(&mut clients[source], &moved), testkit::ask::ok());
+    assert_eq!(scan_all(&mut client, &[]), keys);
+    assert_eq!(scan_all(&mut client, &["COUNT", "1", "TYPE", "string"]), keys);
+    assert_eq!(call(&mut client, &["SET", "other", "v"]), testkit::ask::ok());
+    assert_eq!(
+        call(&mut client, &["LCS", keys[0], "other", "LEN"]),
+        Value::Int(1),
+        "its copy is fetched there"
+    );
+}
