@@ -2,12 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod computed;
 mod heard;
 mod joins;
+mod limits;
 mod links;
 mod parts;
 mod run;
+mod scans;
 mod serve;
+mod slot_scans;
 mod start;
 mod upstream;
 mod ways;

@@ -1,5 +1,6 @@
 //! One batch of requests: which way each goes.
 
+use crate::computed;
 use crate::heard::{Heard, Topic};
 use crate::links::own::Watching;
 use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
@@ -53,6 +54,7 @@ impl Runner {
     pub fn new(proxy: Arc<Proxy>, worker: usize) -> Runner {
         let host = proxy.host.runner(worker);
         let links = links::begin(&proxy);
+        computed::begin(&proxy.host);
         Runner { proxy, worker, host, links }
     }
 
@@ -151,13 +153,20 @@ impl Runner {
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
         Verdict::Send(match way {
-            Way::Slot | Way::Split(_) if is_of_one && !ways::reaches_out(command, request) => {
+            Way::Slot | Way::Split(_) | Way::Computed
+                if is_of_one && !ways::reaches_out(command, request) =>
+            {
                 return self.to_owner(slot, Plan::One);
             }
             Way::Split(split) if self.may_split(command) => Plan::Parts(split),
-            Way::Slot | Way::Split(_) if !is_of_one => return Verdict::Refuse(Error::text(CROSSSLOT)),
+            Way::Computed if request.len() <= computed::WORDS_MAX => {
+                Plan::Computed(command.id, front.inner.protocol)
+            }
+            Way::Slot | Way::Split(_) | Way::Computed if !is_of_one => {
+                return Verdict::Refuse(Error::text(CROSSSLOT));
+            }
             Way::Everywhere(gathering) => Plan::Everywhere(gathering),
-            Way::Scan if !self.links.borrow().routes.is_cluster => Plan::Scan,
+            Way::Scan => Plan::Scan,
             Way::Blocks if is_of_one && !ways::may_block(command, request) => {
                 return self.to_owner(slot, Plan::One);
             }
@@ -176,7 +185,7 @@ impl Runner {
             }
             // There is none to execute.
             Way::Exec | Way::Unwatch => return Verdict::Here,
-            Way::Slot | Way::Split(_) | Way::Scan | Way::Here | Way::Refused => {
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Here | Way::Refused => {
                 return Verdict::Refuse(ways::refusal(command));
             }
         })
@@ -235,7 +244,7 @@ impl Runner {
             Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
                 Verdict::Refuse(ways::refusal(command))
             }
-            Way::Slot | Way::Split(_) | Way::Blocks => {
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Blocks => {
                 let mut slot = front.queued_slot.or(front.watched_slot);
                 let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
                 front.queued_slot = front.queued_slot.or(slot);
@@ -461,7 +470,9 @@ impl Runner {
             front.inner.client.wake();
             return false;
         };
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
+        let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
+        let protocol = front.inner.protocol;
         let ways = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db });
         let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
         // All or none.

@@ -1,6 +1,7 @@
 //! The story of one run of `tarn proxy`.
 
 use crate::heard::Hearing;
+use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::Upstream;
 use config::{Config, Startup};
@@ -14,9 +15,6 @@ use telemetry::{log, logger};
 /// What every proxy's host is: it has no data.
 const HOST: &[u8] =
     b"edition memory\nsave \"\"\nappendonly no\ncluster-enabled no\nshard-name \"\"\nreplicaof no one\n";
-
-/// A worker has a place for a link for each of a server's databases.
-const DATABASES_MAX: usize = 1024;
 
 const HELP: &str = "\
 Usage: tarn proxy [FILE] --proxy-shards HOST:PORT,... [--DIRECTIVE VALUE ...]

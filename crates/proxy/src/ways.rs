@@ -12,6 +12,8 @@ pub enum Way {
     Slot,
     /// The same; where keys are of several slots, in parts to all that have some.
     Split(Split),
+    /// The same; where keys are of several slots, copies of them are fetched, and the proxy answers.
+    Computed,
     /// To all servers.
     Everywhere(Gathering),
     /// To one server after the other, as the cursor says.
@@ -58,6 +60,19 @@ pub enum Gathering {
     AnyOne,
     /// What all have counts.
     Both,
+    /// The least of their numbers counts.
+    Least,
+    /// That of one which did it counts. They are asked past scripts that run.
+    OneDid,
+    /// That of one which runs a script counts. They are asked past it.
+    Running,
+}
+
+impl Gathering {
+    /// Whether servers are to answer while a script holds up everything else.
+    pub fn is_about_scripts_that_run(self) -> bool {
+        matches!(self, Gathering::OneDid | Gathering::Running)
+    }
 }
 
 /// What the proxy answers by itself: all that is about its clients, its users, its directives and its own measurements.
@@ -124,6 +139,10 @@ const SPLIT: &[(&str, Split)] = &[
     ("touch", Split::Sum),
 ];
 
+/// Reads that are done on copies of keys.
+const COMPUTED: &[&str] =
+    &["lcs", "pfcount", "sdiff", "sinter", "sintercard", "sunion", "zdiff", "zinter", "zintercard", "zunion"];
+
 /// What is asked of all servers, and what becomes of what they say.
 const EVERYWHERE: &[(&str, Gathering)] = &[
     ("dbsize", Gathering::Sum),
@@ -140,6 +159,14 @@ const EVERYWHERE: &[(&str, Gathering)] = &[
     ("function|restore", Gathering::Same),
     ("function|dump", Gathering::Same),
     ("function|list", Gathering::Same),
+    ("script|kill", Gathering::OneDid),
+    ("function|kill", Gathering::OneDid),
+    ("function|stats", Gathering::Running),
+    ("lastsave", Gathering::Least),
+    ("save", Gathering::Same),
+    ("bgsave", Gathering::Same),
+    ("bgrewriteaof", Gathering::Same),
+    ("memory|purge", Gathering::Same),
 ];
 
 /// Which way a command goes.
@@ -156,6 +183,7 @@ pub fn way_of(command: &Command) -> Way {
         return Way::Everywhere(*gathering);
     }
     match name {
+        _ if COMPUTED.contains(&name) => return Way::Computed,
         "scan" => return Way::Scan,
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
@@ -264,7 +292,6 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "script|kill",
             "wait",
             "client|tracking",
             "client|pause",
@@ -274,7 +301,6 @@ mod tests {
             "cluster|slots",
             "migrate",
             "memory|stats",
-            "save",
             "insync|promote",
         ] {
             assert_eq!(way(name), Way::Refused, "{name}");
@@ -287,6 +313,7 @@ mod tests {
         assert_eq!((way("punsubscribe"), way("pubsub|numsub")), (Way::Here, Way::Here));
         assert!(["blpop", "xread", "blmove", "bzmpop"].iter().all(|name| way(name) == Way::Blocks));
         assert_eq!(way("mget"), Way::Split(Split::Places));
+        assert_eq!(way("zunion"), Way::Computed);
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
     }
 
@@ -295,7 +322,9 @@ mod tests {
         server::commands::install();
         let split = SPLIT.iter().map(|(name, _)| *name);
         let everywhere = EVERYWHERE.iter().map(|(name, _)| *name);
-        for name in HERE.iter().chain(NOT_HERE).chain(BY_KEY).copied().chain(split).chain(everywhere) {
+        for name in
+            HERE.iter().chain(NOT_HERE).chain(COMPUTED).chain(BY_KEY).copied().chain(split).chain(everywhere)
+        {
             way(name);
         }
     }

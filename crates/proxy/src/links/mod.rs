@@ -12,9 +12,10 @@ mod redirect;
 mod task;
 mod turns;
 
+use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
-use conversation::{Conversations, Key};
+use conversation::{Conversations, Further, Key};
 use net::client::Client;
 use own::{Owners, Ownership, Watching};
 use redirect::Redirection;
@@ -132,9 +133,12 @@ pub struct LinkTo {
     pub node: NodeNo,
     /// What is spoken.
     pub protocol: Protocol,
-    /// The database.
+    /// The database, or [`NO_DB`].
     pub db: usize,
 }
+
+/// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
+pub const NO_DB: usize = DATABASES_MAX;
 
 /// A request on its way: whose it is, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
@@ -383,6 +387,7 @@ impl Links {
             }
         }
         self.conversations.answer(ticket.whose, ticket.reply, reply);
+        self.ask_further(at);
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
         }
@@ -398,6 +403,12 @@ impl Links {
         let link = &mut self.links[at];
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
+        if let (Some(Redirection::Moved(slot, node)), None, false) =
+            (&found, ticket.slot, ticket.is_of_script)
+        {
+            // Whoever has asked for it takes it from there.
+            self.proxy.upstream.note_moved(*slot, node.clone());
+        }
         let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
         if let Some(instead) = ticket.unless_executed {
             self.proxy.upstream.hurry();
@@ -441,6 +452,17 @@ impl Links {
             self.send_elsewhere(at, whose, slot);
         }
         true
+    }
+
+    /// Asks what is to be known before a reply can be made of which a link has brought a part. Only what it has brought leads to more: an error ends
+    /// that.
+    #[inline]
+    fn ask_further(&mut self, at: usize) {
+        let way = self.links[at].way;
+        for Further { whose, reply, part: (node, slot, request) } in self.conversations.take_further() {
+            let to = self.place(LinkTo { node, ..way });
+            self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
+        }
     }
 
     /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.

@@ -3,7 +3,7 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
-use super::{Link, LinkTo, Links, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, NO_DB, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use config::LogLevel;
@@ -139,10 +139,15 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
         (true, false) => say(&[b"AUTH", &password]),
         (false, _) => say(&[b"AUTH", &user, &password]),
     }
-    if way.protocol == Protocol::Resp3 {
-        say(&[b"HELLO", b"3"]);
+    match way.protocol {
+        Protocol::Resp3 => say(&[b"HELLO", b"3"]),
+        // A server answers while a script runs.
+        Protocol::Resp2 if way.db == NO_DB => say(&[b"HELLO", b"2"]),
+        Protocol::Resp2 => {}
     }
-    say(&[b"SELECT", way.db.to_string().as_bytes()]);
+    if way.db != NO_DB {
+        say(&[b"SELECT", way.db.to_string().as_bytes()]);
+    }
     (said, owed)
 }
 
