@@ -154,6 +154,41 @@ fn a_transaction_is_executed_if_what_it_watches_is_as_it_was() {
 }
 
 #[test]
+fn a_wait_at_another_server_ends_what_was_watched_and_nobody_inherits_it() {
+    let proxied = Proxied::begin(2, &["--threads", "1"]);
+    let (key, list) = (proxied.key(0), proxied.key(1));
+    let (mut client, mut other) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+    assert_eq!(call(&mut other, &["RPUSH", &list, "1"]), Value::Int(1));
+    assert!(matches!(call(&mut client, &["BLPOP", &list, "0"]), Value::Array(_)));
+    // The next one to that server gets no connection that watches for somebody else.
+    assert_eq!(call(&mut other, &["WATCH", &format!("{{{key}}}2")]), ok());
+    assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", &key, "v"]), ok());
+    assert_eq!(call(&mut other, &["MULTI"]), ok());
+    assert_eq!(call(&mut other, &["PING"]), queued());
+    assert!(matches!(call(&mut other, &["EXEC"]), Value::Array(_)));
+    // Nobody can say any more whether it has changed.
+    assert_eq!(call(&mut client, &["WATCH", &format!("{{{key}}}2")]), ok());
+    for wanted in [Value::NullArray, Value::Array(vec![ok()])] {
+        assert_eq!(call(&mut client, &["MULTI"]), ok());
+        assert_eq!(call(&mut client, &["SET", &key, "w"]), queued());
+        assert_eq!(call(&mut client, &["EXEC"]), wanted);
+    }
+}
+
+#[test]
+fn a_watch_that_could_not_be_had_executes_nothing() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let key = proxied.key(0);
+    let mut client = proxied.proxy.connect().unwrap();
+    proxied.shards[0].kill();
+    assert!(is_error(&call(&mut client, &["WATCH", &key]), "ERR proxy: no connection"));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["SET", &key, "w"]), queued());
+    assert_eq!(call(&mut client, &["EXEC"]), Value::NullArray);
+}
+
+#[test]
 fn connections_that_nobody_needs_any_more_serve_others() {
     let proxied = Proxied::begin(1, &["--threads", "1"]);
     let mut clients: Vec<Client> = (0..10).map(|_| proxied.proxy.connect().unwrap()).collect();

@@ -11,7 +11,7 @@ use crate::ways::{self, Way};
 use command::table::{Command, CommandId};
 use command::{Error, Flags};
 use engine::Attention;
-use net::client::Traits;
+use net::client::{Signal, Traits};
 use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use notify::pubsub::Kind;
 use server::dispatch::checks;
@@ -107,6 +107,7 @@ impl Runner {
                     self.forget_watched_by(front, command);
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
+                    self.close_unless_heard(front, command, &request);
                     let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
                     if !goes_on || out.len() >= OUTPUT_FLUSH_BYTES {
                         stop = stopped;
@@ -191,10 +192,20 @@ impl Runner {
         })
     }
 
+    /// A client was told that it listens. What was lost in the very moment before closes it, as it does all others.
+    fn close_unless_heard(&self, front: &Front, command: Option<&Command>, request: &Request<'_>) {
+        let listens = |command: &&Command| self.proxy.ways[command.id.0] == Way::Listen;
+        let Some(command) = command.filter(listens).filter(|_| front.inner.subscriptions.is_some()) else {
+            return;
+        };
+        if !self.proxy.hearing.is_heard(&topics_of(command, request)) {
+            front.inner.client.signal(Signal::KILL);
+        }
+    }
+
     /// Has a client listen, once that is so at servers, too.
     fn listen(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
-        let kind = kind_of(command);
-        let topics: Vec<Topic> = request.iter().skip(1).map(|name| (kind, Arc::from(name))).collect();
+        let topics = topics_of(command, request);
         let routes = self.links.borrow().routes.clone();
         match self.proxy.hearing.listen(&routes, &topics, &front.inner.client) {
             Heard::Yes => Verdict::Here,
@@ -551,6 +562,12 @@ fn wait_for_room(front: &mut Front) -> bool {
 fn wait_without_silence(front: &mut Front, wait: Wait) {
     front.inner.client.set_trait(Traits::OWED, true);
     front.wait_for(wait);
+}
+
+/// What a request wants to listen to.
+fn topics_of(command: &Command, request: &Request<'_>) -> Vec<Topic> {
+    let kind = kind_of(command);
+    request.iter().skip(1).map(|name| (kind, Arc::from(name))).collect()
 }
 
 /// What a command that listens or publishes is about.

@@ -2,7 +2,7 @@
 //!
 //! Thread rule: a thread of its own for all of them.
 
-use super::{Change, EVENTS, Topic};
+use super::{Change, Topic, is_of_events};
 use crate::links::{self, LinkTo};
 use crate::serve::Proxy;
 use crate::upstream::NodeNo;
@@ -28,6 +28,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// A server that says nothing for so long is asked whether it is there.
 const SILENCE: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 64 << 10;
+/// How errors begin that are over when the slot's owner is known.
+const ELSEWHERE: [&str; 3] = ["MOVED ", "CLUSTERDOWN ", "LOADING "];
 
 /// Begins the thread.
 pub fn begin(proxy: Arc<Proxy>) -> io::Result<()> {
@@ -78,7 +80,7 @@ impl Ear {
                     is_told = false;
                     let Err(error) = self.listen(socket).await;
                     log!(Warning, "What is published at {server} is not heard: {}", config::sentence(&error));
-                    self.proxy.hearing.lose(self.node, &self.proxy);
+                    self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
                 }
                 Err(reason) => {
                     if !std::mem::replace(&mut is_told, true) {
@@ -142,6 +144,12 @@ impl Ear {
         }
     }
 
+    /// Whether a message that fits a pattern is told by this server.
+    fn is_told_by_it(&self, pattern: &[u8], channel: &[u8]) -> bool {
+        let is_cluster = self.proxy.upstream.routes().is_cluster;
+        !is_cluster || is_of_events(channel) || self.proxy.hearing.is_told_by(self.node, pattern)
+    }
+
     /// Takes what comes.
     fn take(&self, said: &mut VecDeque<Change>, value: Value) {
         let (pubsub, clients) = (&self.proxy.host.pubsub, &self.proxy.net().clients);
@@ -151,7 +159,10 @@ impl Ear {
                 if let Some(Change::Listen(topic)) = said.pop_front() {
                     let reason = String::from_utf8_lossy(&line).into_owned();
                     self.proxy.upstream.hurry();
-                    self.proxy.hearing.refuse(self.node, Some(&topic), &reason);
+                    // Where its slot is elsewhere it is listened to there as soon as that is known.
+                    if !ELSEWHERE.iter().any(|word| reason.starts_with(word)) {
+                        self.proxy.hearing.refuse(self.node, Some(&topic), &reason);
+                    }
                 }
                 return;
             }
@@ -167,7 +178,7 @@ impl Ear {
                 _ => {}
             },
             [Value::Bulk(word), Value::Bulk(pattern), Value::Bulk(channel), Value::Bulk(message)]
-                if word == b"pmessage" && self.is_told_by_it(channel) =>
+                if word == b"pmessage" && self.is_told_by_it(pattern, channel) =>
             {
                 pubsub.tell_pattern(clients, pattern, channel, message);
             }
@@ -178,7 +189,10 @@ impl Ear {
                     // One that nobody has asked for: its slot is elsewhere.
                     match said.front() == Some(&Change::Leave(topic.clone())) {
                         true => drop(said.pop_front()),
-                        false => self.proxy.hearing.move_on(self.node, &topic, &self.proxy.upstream),
+                        false => {
+                            self.proxy.upstream.hurry();
+                            self.proxy.hearing.move_on(self.node, &topic, pubsub);
+                        }
                     }
                 } else if said.front() == Some(&Change::Listen(topic.clone())) {
                     said.pop_front();
@@ -187,12 +201,6 @@ impl Ear {
             }
             _ => {}
         }
-    }
-
-    /// Whether what fits a pattern is told by this server: all nodes of a cluster have what is published at any.
-    fn is_told_by_it(&self, channel: &[u8]) -> bool {
-        let routes = self.proxy.upstream.routes();
-        !routes.is_cluster || channel.starts_with(EVENTS) || routes.masters.first() == Some(&self.node)
     }
 }
 

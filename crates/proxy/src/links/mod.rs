@@ -69,8 +69,10 @@ struct Ticket {
     redirections: u8,
     /// A script has made its reply, and may have made what says that a slot is elsewhere.
     is_of_script: bool,
-    /// How many bytes of it are an ASKING in front, which is for one server.
-    asking_bytes: usize,
+    /// How many bytes of it, and of its replies, are of what stands in front of it for the server and the connection that it goes to.
+    in_front: (usize, usize),
+    /// It goes there behind an ASKING.
+    is_asking: bool,
     /// It may wait at the server for as long as it likes.
     waits: bool,
     /// What its client is told if it is certain that it was not executed, and is not to be tried again.
@@ -159,6 +161,8 @@ pub struct Pushed {
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
+    /// How many bytes of it, and of its replies, are of what stands in front of it for the server and the connection that it goes to.
+    pub in_front: (usize, usize),
 }
 
 impl Pushed {
@@ -172,6 +176,7 @@ impl Pushed {
         waits: false,
         unless_executed: None,
         watching: Watching::GoesOn,
+        in_front: (0, 0),
     };
 }
 
@@ -278,7 +283,8 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching } = pushed;
+        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching, in_front } =
+            pushed;
         let ticket = Ticket {
             whose,
             reply,
@@ -289,7 +295,8 @@ impl Links {
             moved: None,
             redirections: 0,
             is_of_script,
-            asking_bytes: 0,
+            in_front,
+            is_asking: false,
             waits,
             unless_executed,
             watching,
@@ -426,17 +433,17 @@ impl Links {
             Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),
         };
         let Some(to) = to else { return false };
-        let begin = link.answered - ticket.bytes + ticket.asking_bytes;
+        let begin = link.answered - ticket.bytes + ticket.in_front.0;
         let request = link.requests[begin..link.answered].to_vec();
-        let asked = usize::from(ticket.asking_bytes > 0);
         let (whose, slot) = (ticket.whose, ticket.slot);
         let ticket = Ticket {
             came: 0,
             moved: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),
-            replies: ticket.replies - asked,
-            asking_bytes: 0,
+            replies: ticket.replies - ticket.in_front.1,
+            in_front: (0, 0),
+            is_asking: false,
             ..ticket.clone()
         };
         // All of them go where the last one was sent.
@@ -483,7 +490,7 @@ impl Links {
                 true => {
                     let mut bytes = Vec::with_capacity(request.len() + 20);
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
-                    ticket.asking_bytes = bytes.len();
+                    (ticket.in_front, ticket.is_asking) = ((bytes.len(), 1), true);
                     bytes.extend_from_slice(&request);
                     (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
                     self.enqueue(to, &bytes, ticket);

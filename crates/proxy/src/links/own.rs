@@ -45,16 +45,9 @@ pub enum Watching {
     Ends,
 }
 
-/// What a link is to the client that has it.
+/// What a link is to the client that has it: the number of its client; None: nobody's for now.
 #[derive(Debug)]
-pub struct Ownership {
-    /// The number of its client; None: nobody's for now.
-    owner: Option<u64>,
-    /// What is spoken and which database is selected by now; None: not known.
-    state: Option<(Protocol, usize)>,
-    /// It is closed when its client does not want it any more.
-    is_spent: bool,
-}
+pub struct Ownership(Option<u64>);
 
 fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
     (way.node, way.protocol == Protocol::Resp3, way.db)
@@ -63,15 +56,18 @@ fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
 impl Links {
     /// The link that a client has to itself from now on, to this server. What it had watched by another one is as good as changed.
     pub fn take_own(&mut self, client: u64, way: LinkTo) -> usize {
-        let had = self.owners.held.get(&client).map(|held| (held.at, held.watches));
-        if let Some((at, _)) = had.filter(|(at, _)| self.links[*at].way.node == way.node) {
+        let had = self.owners.held.get(&client).map(|held| (held.at, held.watches > 0, held.is_disturbed));
+        if let Some((at, ..)) = had.filter(|(at, ..)| self.links[*at].way.node == way.node) {
             return at;
         }
         let at = self.find_own(client, way);
-        if let Some((before, _)) = had {
-            self.let_go(before);
+        match had {
+            // Its connection watches what nobody else does.
+            Some((before, true, _)) => self.close(before),
+            Some((before, false, _)) => self.let_go(before),
+            None => {}
         }
-        let is_disturbed = had.is_some_and(|(_, watches)| watches > 0);
+        let is_disturbed = had.is_some_and(|(_, watches, was_disturbed)| watches || was_disturbed);
         self.owners.held.insert(client, Held { at, watches: 0, is_disturbed });
         at
     }
@@ -84,22 +80,24 @@ impl Links {
             encode_request(&mut bytes, words);
             replies += 1;
         };
-        let Some(own) = self.links[at].own.as_mut() else { return };
-        if own.state != Some((way.protocol, way.db)) {
-            // It is no new one any more.
+        let link = &mut self.links[at];
+        if (link.way.protocol, link.way.db) != (way.protocol, way.db) {
             say(&[b"HELLO", if way.protocol == Protocol::Resp3 { b"3" } else { b"2" }]);
             say(&[b"SELECT", way.db.to_string().as_bytes()]);
-            (own.is_spent, own.state) = (true, Some((way.protocol, way.db)));
+            // So does its next connection.
+            (link.way.protocol, link.way.db) = (way.protocol, way.db);
         }
-        if let Some(held) = own.owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
+        let owner = link.own.as_ref().and_then(|own| own.0);
+        if let Some(held) = owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
             held.watches = match pushed.watching {
                 Watching::Begins => held.watches + 1,
                 Watching::GoesOn => held.watches,
                 Watching::Ends => 0,
             };
         }
+        let in_front = (bytes.len(), replies);
         bytes.extend_from_slice(request);
-        self.push(at, &bytes, Pushed { replies: pushed.replies + replies, ..pushed });
+        self.push(at, &bytes, Pushed { replies: pushed.replies + replies, in_front, ..pushed });
     }
 
     /// The link by which a client watches keys, if nothing is known to have happened to them.
@@ -140,7 +138,7 @@ impl Links {
 
     /// Finds one that nobody has, or begins one.
     fn find_own(&mut self, client: u64, way: LinkTo) -> usize {
-        let own = Ownership { owner: Some(client), state: Some((way.protocol, way.db)), is_spent: false };
+        let own = Ownership(Some(client));
         if let Some(at) = self.owners.idle.get_mut(&kind(way)).and_then(Vec::pop) {
             self.links[at].own = Some(own);
             return at;
@@ -161,11 +159,13 @@ impl Links {
     /// Something has come by a link, or is not to come any more: its client may be done with it.
     pub(super) fn settle_own(&mut self, at: usize) {
         let link = &self.links[at];
-        let Some(owner) = link.own.as_ref().and_then(|own| own.owner) else { return };
+        let Some(owner) = link.own.as_ref().and_then(|own| own.0) else { return };
         if !link.tickets.is_empty() || !link.parked.is_empty() {
             return;
         }
-        if self.owners.held.get(&owner).is_some_and(|held| held.at == at && held.watches == 0) {
+        // What was disturbed is known until its transaction ends.
+        let is_done = |held: &Held| held.at == at && held.watches == 0 && !held.is_disturbed;
+        if self.owners.held.get(&owner).is_some_and(is_done) {
             self.owners.held.remove(&owner);
             self.let_go(at);
         }
@@ -175,9 +175,9 @@ impl Links {
     fn let_go(&mut self, at: usize) {
         let link = &mut self.links[at];
         let Some(own) = link.own.as_mut() else { return };
-        own.owner = None;
+        own.0 = None;
         let idle = self.owners.idle.entry(kind(link.way)).or_default();
-        if own.is_spent || !link.tickets.is_empty() || idle.len() >= IDLE_MAX {
+        if !link.tickets.is_empty() || idle.len() >= IDLE_MAX {
             self.close(at);
         } else {
             idle.push(at);
@@ -186,26 +186,21 @@ impl Links {
 
     /// The connection of a link is lost, and with it what it watches.
     pub(super) fn disturb_own(&mut self, at: usize) {
-        let Some(own) = self.links[at].own.as_mut() else { return };
-        own.state = None;
-        if let Some(held) = own.owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
+        let Some(owner) = self.links[at].own.as_ref().and_then(|own| own.0) else { return };
+        if let Some(held) = self.owners.held.get_mut(&owner).filter(|held| held.at == at) {
             held.is_disturbed |= held.watches > 0;
         }
     }
 
     /// The link for a request that goes elsewhere than over this one.
     pub(super) fn elsewhere(&mut self, at: usize, way: LinkTo, watching: Watching) -> usize {
-        let Some(own) = &self.links[at].own else { return self.place(way) };
-        let Some(owner) = own.owner else { return self.place(way) };
-        let (is_spent, watches) = (own.is_spent, self.owners.held.get(&owner).map_or(0, |held| held.watches));
+        let Some(owner) = self.links[at].own.as_ref().and_then(|own| own.0) else { return self.place(way) };
+        let held = self.owners.held.get(&owner).map_or((0, false), |held| (held.watches, held.is_disturbed));
         let to = self.take_own(owner, way);
-        if let Some(held) = self.owners.held.get_mut(&owner) {
+        if let Some(now) = self.owners.held.get_mut(&owner) {
             // What it watches it watches by this request alone.
-            held.is_disturbed = watches > usize::from(watching == Watching::Begins);
-            held.watches = watches;
-        }
-        if let Some(own) = self.links[to].own.as_mut().filter(|_| is_spent) {
-            (own.is_spent, own.state) = (true, None);
+            now.is_disturbed = held.1 || held.0 > usize::from(watching == Watching::Begins);
+            now.watches = held.0;
         }
         to
     }
@@ -214,6 +209,9 @@ impl Links {
     fn close(&mut self, at: usize) {
         let link = &mut self.links[at];
         link.is_over = true;
+        if let Some(own) = &mut link.own {
+            own.0 = None;
+        }
         link.tickets.clear();
         link.parked.clear();
         if link.is_begun {

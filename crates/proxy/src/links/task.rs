@@ -41,6 +41,8 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         if !is_asked {
             return links.borrow_mut().note_over(at);
         }
+        // A link that a client has to itself may have come to speak otherwise.
+        let way = links.borrow().links[at].way;
         match connect(&proxy, server, way).await {
             Ok(socket) => {
                 is_told = false;
@@ -353,6 +355,7 @@ impl Links {
         self.proxy.upstream.hurry();
         self.look_at_routes();
         self.refuse_parked(at);
+        self.disturb_own(at);
         let way = self.links[at].way;
         let mut end = self.links[at].answered;
         let (tickets, requests) = self.links[at].empty();
@@ -366,7 +369,7 @@ impl Links {
             }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
                 // What was asked for elsewhere for once is not this one's.
-                Some(node) if ticket.asking_bytes == 0 => {
+                Some(node) if !ticket.is_asking => {
                     ticket.redirections += 1;
                     self.conversations.note_redirected(ticket.whose);
                     let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.watching);
