@@ -461,8 +461,8 @@ impl Links {
         true
     }
 
-    /// Asks what is to be known before a reply can be made of which a link has brought a part. Only what it has brought leads to more: an error ends
-    /// that.
+    /// Asks what is to be known before a reply can be made of which a link has brought a part. What servers say leads to more; what the proxy says in
+    /// place of one that is lost is an error, which ends that.
     #[inline]
     fn ask_further(&mut self, at: usize) {
         let way = self.links[at].way;
