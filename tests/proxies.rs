@@ -2,6 +2,7 @@
 //! shard that is not there means for those who ask it, and for all others.
 
 mod across;
+mod balanced;
 mod clusters;
 mod heard;
 mod own;
