@@ -21,8 +21,9 @@ impl Balancer {
         let page = std::fs::read_to_string(root().join("docs/proxy.md")).unwrap();
         let file: Vec<&str> = page
             .lines()
-            .skip_while(|line| *line != "    global")
-            .take_while(|line| line.is_empty() || line.starts_with("    "))
+            .skip_while(|line| *line != "```haproxy")
+            .skip(1)
+            .take_while(|line| *line != "```")
             .collect();
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
         let mut text =
