@@ -118,7 +118,7 @@ fn clients_of_one_address_are_served_while_proxies_come_and_go() {
             ask(&mut proxies[1].connect().unwrap(), &["GET", "n0"]).parse::<i64>().unwrap() > before
         });
         let address = proxies[0].address();
-        let again = Server::start(
+        let _again = Server::start(
             Program::Proxy(tarn_path()),
             &[&options[..], &["--port", &address.port().to_string()]].concat(),
         )
@@ -126,7 +126,7 @@ fn clients_of_one_address_are_served_while_proxies_come_and_go() {
         proxies[1].kill();
         wait_until("the first serves", || balancer.serves());
         is_over.store(true, Ordering::Relaxed);
-        let mut client = again.connect().unwrap();
+        let mut client = Client::connect(address).unwrap();
         for (number, counted) in clients.into_iter().enumerate() {
             let (told, unknown) = counted.join().unwrap();
             let count: i64 = ask(&mut client, &["GET", &format!("n{number}")]).parse().unwrap();

@@ -305,4 +305,8 @@ fn a_slot_that_is_half_elsewhere_is_listed_whole() {
         Value::Int(1),
         "its copy is fetched there"
     );
+    // Even by the name that is looked for to find out who has a slot.
+    let looked_for = "tarn-proxy:no-such-key:0";
+    assert_eq!(call(&mut client, &["SET", looked_for, "v"]), testkit::ask::ok());
+    assert_eq!(scan_all(&mut client, &["MATCH", "tarn-*"]), [looked_for]);
 }

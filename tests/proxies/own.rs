@@ -130,17 +130,17 @@ fn a_transaction_is_executed_if_what_it_watches_is_as_it_was() {
     assert_eq!(call(&mut client, &["MULTI"]), ok());
     assert!(is_error(&call(&mut client, &["SET", &other, "v"]), "CROSSSLOT"));
     assert!(is_error(&call(&mut client, &["EXEC"]), "EXECABORT"));
-    // Another protocol and another database are seen to.
-    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
-    client.send_request(&["HELLO", "3"]).unwrap();
-    client.read_value().unwrap();
-    assert_eq!(call(&mut client, &["SELECT", "3"]), ok());
-    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
-    assert_eq!(call(&mut client, &["MULTI"]), ok());
-    assert_eq!(call(&mut client, &["HSET", &key, "f", "v"]), queued());
-    assert_eq!(call(&mut client, &["HGETALL", &key]), queued());
-    let Value::Array(done) = call(&mut client, &["EXEC"]) else { panic!() };
-    assert!(matches!(&done[1], Value::Map(fields) if fields.len() == 1), "{done:?}");
+    // Whoever has come to speak otherwise has watched by another connection.
+    for line in ["SELECT 3", "HELLO 3"] {
+        assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+        client.send_request(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        client.read_value().unwrap();
+        for is_executed in [false, true] {
+            assert_eq!(call(&mut client, &["MULTI"]), ok());
+            assert_eq!(call(&mut client, &["HSET", &key, line, "v"]), queued());
+            assert_eq!(matches!(call(&mut client, &["EXEC"]), Value::Array(_)), is_executed, "{line}");
+        }
+    }
     assert_eq!(call(&mut client, &["SELECT", "0"]), ok());
     assert_eq!(call(&mut client, &["TYPE", &key]), Value::Simple(b"string".to_vec()));
     // Nothing is known of what happened while the connection was lost.
@@ -174,6 +174,23 @@ fn a_wait_at_another_server_ends_what_was_watched_and_nobody_inherits_it() {
         assert_eq!(call(&mut client, &["SET", &key, "w"]), queued());
         assert_eq!(call(&mut client, &["EXEC"]), wanted);
     }
+}
+
+#[test]
+fn no_request_goes_to_another_database_than_its_own() {
+    let proxied = Proxied::of((&testkit::Program::Redis, &["--databases", "1"]), 1, &["--threads", "1"]);
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["RPUSH", "list", "a"]), Value::Int(1));
+    assert_eq!(call(&mut client, &["WATCH", "k"]), ok());
+    assert_eq!(call(&mut client, &["SELECT", "5"]), ok());
+    assert!(!matches!(call(&mut client, &["BLPOP", "list", "0.01"]), Value::Array(_)));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), queued());
+    assert!(!matches!(call(&mut client, &["EXEC"]), Value::Array(_)));
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut other, &["SELECT", "5"]), ok());
+    assert!(!matches!(call(&mut other, &["BLPOP", "list", "0.01"]), Value::Array(_)));
+    assert_eq!(keys_of(&proxied.shards[0]), Value::Int(1));
 }
 
 #[test]

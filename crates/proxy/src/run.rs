@@ -440,7 +440,7 @@ impl Runner {
             Plan::Watched(..) => {
                 end_transaction(&self.proxy, front);
                 front.watched_slot = None;
-                let Some(at) = links.watching(client) else {
+                let Some(at) = links.watching(client, (protocol, db)) else {
                     // What was watched may have changed.
                     links.conversations.answer(whose, (number, 0), null(protocol));
                     return links.unwatch(client);
@@ -459,7 +459,7 @@ impl Runner {
         };
         for (.., bytes) in parts.iter().flat_map(|parts| &parts.each) {
             let replies = parts.as_ref().map_or(1, |parts| parts.replies);
-            links.push_own(at, (bytes, Pushed { replies, ..pushed }), way);
+            links.push_own(at, bytes, Pushed { replies, ..pushed });
         }
     }
 
@@ -495,9 +495,13 @@ impl Runner {
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
-            Some(join) => links.conversations.owe_joined(whose, (join, places.len()), is_wanted),
+            Some(join) => {
+                links.conversations.owe_joined(whose, (join, places.len()), (protocol, db), is_wanted)
+            }
             None => links.conversations.owe(whose, is_wanted),
         };
+        // What it asks later comes behind what is asked for it further.
+        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..));
         let is_of_script = command.runs_script();
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);

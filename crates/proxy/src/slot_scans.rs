@@ -18,6 +18,8 @@ use wire::{Request, SLOTS, encode_request, key_slot};
 const KEYS_MAX: usize = 100_000;
 /// Slots that are asked for together, where those before had next to nothing.
 const SLOTS_AT_ONCE: usize = 1024;
+/// The most keys that are looked for in one request, whatever it says: their types may be asked for, each by a part, of which there are 65,535 at most.
+const COUNT_MAX: usize = 10_000;
 /// How often something is asked for one request before it ends with what there is.
 const ROUNDS_MAX: usize = 64;
 
@@ -64,6 +66,8 @@ pub struct SlotScan {
     /// What was asked, in the order of the parts.
     asked: Vec<(u16, NodeNo, Asked)>,
     rounds: usize,
+    /// How many keys were looked at.
+    listed: usize,
     found: Vec<Vec<u8>>,
     /// Their types are asked for, and this is the slot to go on with.
     ends_at: Option<usize>,
@@ -82,12 +86,13 @@ impl SlotScan {
             routes: routes.clone(),
             pattern: option("match"),
             type_name: option("type"),
-            count: crate::scans::count(request),
+            count: crate::scans::count(request).min(COUNT_MAX),
             // One that nobody was given is near the end.
             next: cursor.unwrap_or(0usize).saturating_sub(1).min(SLOTS - 1),
             last: (0, 0),
             asked: Vec::new(),
             rounds: 0,
+            listed: 0,
             found: Vec::new(),
             ends_at: None,
         };
@@ -112,13 +117,16 @@ impl SlotScan {
                 return Some(Step::Whole(error.into_bytes()));
             }
             let count = usize::try_from(number(held)?).ok()?;
+            self.listed += listed;
+            // Somebody may have made such a key: who says so has the slot.
+            let is_there = look == b":0\r\n" || look == b":1\r\n";
             match (&look[..], asked) {
                 // It has the slot by now, or not yet.
-                (line, Asked::Target) if line == b":0\r\n" || line.starts_with(b"-MOVED ") => {}
-                (b":0\r\n", Asked::Owner) if listed == 0 && count > 0 => {
+                (line, Asked::Target) if is_there || line.starts_with(b"-MOVED ") => {}
+                (_, Asked::Owner) if is_there && listed == 0 && count > 0 => {
                     again.push((slot, node, Asked::Marked(count)));
                 }
-                (b":0\r\n", _) => {}
+                _ if is_there => {}
                 (line, _) => match self.redirected(line, node) {
                     Some((to, true)) => again.push((slot, to, Asked::Target)),
                     Some((to, false)) => again.push((slot, to, Asked::Owner)),
@@ -141,7 +149,7 @@ impl SlotScan {
                 false => self.end(self.last.0),
             };
         }
-        if self.found.len() >= self.count || self.next >= SLOTS || self.rounds >= ROUNDS_MAX {
+        if self.listed >= self.count || self.next >= SLOTS || self.rounds >= ROUNDS_MAX {
             return self.end(self.next);
         }
         let slots = (self.last.1 * 2).min(SLOTS_AT_ONCE);

@@ -150,11 +150,14 @@ fn is_of_events(channel: &[u8]) -> bool {
 
 /// At which servers a topic is to be listened to, which is at these by now.
 fn places(routes: &Routes, (kind, name): &Topic, heard_at: Option<&BTreeSet<NodeNo>>) -> BTreeSet<NodeNo> {
+    let is_master = |node: &NodeNo| routes.masters.contains(node);
     match kind {
         Kind::Pattern => routes.masters.iter().copied().collect(),
         Kind::Channel if is_of_events(name) => routes.masters.iter().copied().collect(),
-        // Nodes of a cluster tell each other: the one that is listened to does.
-        Kind::Channel if routes.is_cluster && heard_at.is_some() => heard_at.cloned().unwrap_or_default(),
+        // Nodes of a cluster tell each other: the one that is listened to does, as long as it is one.
+        Kind::Channel if routes.is_cluster && heard_at.is_some_and(|nodes| nodes.iter().all(is_master)) => {
+            heard_at.cloned().unwrap_or_default()
+        }
         Kind::Channel | Kind::ShardChannel => routes.of(key_slot(name)).into_iter().collect(),
     }
 }

@@ -12,6 +12,7 @@ use crate::joins::{Join, Part, Step};
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use wire::Protocol;
 
 /// What a conversation keeps of its memory for the next one.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -45,6 +46,8 @@ enum Owed {
 #[derive(Debug)]
 struct Gathered {
     join: Join,
+    /// The client's protocol and database.
+    speaks: (Protocol, usize),
     parts: Vec<Vec<u8>>,
     missing: usize,
     /// How long those are together that have come.
@@ -87,6 +90,8 @@ pub struct Further {
     pub whose: Key,
     /// Which reply its own is a part of.
     pub reply: (u32, u16),
+    /// In which protocol and database.
+    pub speaks: (Protocol, usize),
     /// What is asked of whom.
     pub part: Part,
 }
@@ -131,10 +136,16 @@ impl Conversations {
         self.push(key, if is_wanted { Owed::Waited } else { Owed::Unwanted })
     }
 
-    /// A reply more is owed that so many servers make; gives its number.
-    pub fn owe_joined(&mut self, key: Key, (join, parts): (Join, usize), is_wanted: bool) -> u32 {
+    /// A reply more is owed that so many servers make, in a client's protocol and database; gives its number.
+    pub fn owe_joined(
+        &mut self,
+        key: Key,
+        (join, parts): (Join, usize),
+        speaks: (Protocol, usize),
+        is_wanted: bool,
+    ) -> u32 {
         let parts = vec![Vec::new(); parts];
-        let gathered = Gathered { join, missing: parts.len(), parts, bytes: 0, is_wanted };
+        let gathered = Gathered { join, missing: parts.len(), parts, bytes: 0, speaks, is_wanted };
         self.push(key, Owed::Gathered(Box::new(gathered)))
     }
 
@@ -155,9 +166,13 @@ impl Conversations {
             Owed::Gathered(gathered) => match gathered.take(part, reply) {
                 None => return,
                 Some(Step::More(parts)) => {
-                    let parts = parts.into_iter().zip(0..);
-                    let further =
-                        parts.map(|(part, place)| Further { whose: key, reply: (number, place), part });
+                    let (parts, speaks) = (parts.into_iter().zip(0..), gathered.speaks);
+                    let further = parts.map(|(part, place)| Further {
+                        whose: key,
+                        reply: (number, place),
+                        speaks,
+                        part,
+                    });
                     return self.further.extend(further);
                 }
                 Some(Step::Whole(whole)) => {

@@ -69,10 +69,8 @@ struct Ticket {
     redirections: u8,
     /// A script has made its reply, and may have made what says that a slot is elsewhere.
     is_of_script: bool,
-    /// How many bytes of it, and of its replies, are of what stands in front of it for the server and the connection that it goes to.
-    in_front: (usize, usize),
-    /// It goes there behind an ASKING.
-    is_asking: bool,
+    /// How many bytes of it are an ASKING in front, which is for one server.
+    asking_bytes: usize,
     /// It may wait at the server for as long as it likes.
     waits: bool,
     /// What its client is told if it is certain that it was not executed, and is not to be tried again.
@@ -161,8 +159,6 @@ pub struct Pushed {
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
-    /// How many bytes of it, and of its replies, are of what stands in front of it for the server and the connection that it goes to.
-    pub in_front: (usize, usize),
 }
 
 impl Pushed {
@@ -176,7 +172,6 @@ impl Pushed {
         waits: false,
         unless_executed: None,
         watching: Watching::GoesOn,
-        in_front: (0, 0),
     };
 }
 
@@ -283,8 +278,7 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching, in_front } =
-            pushed;
+        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching } = pushed;
         let ticket = Ticket {
             whose,
             reply,
@@ -295,8 +289,7 @@ impl Links {
             moved: None,
             redirections: 0,
             is_of_script,
-            in_front,
-            is_asking: false,
+            asking_bytes: 0,
             waits,
             unless_executed,
             watching,
@@ -394,7 +387,7 @@ impl Links {
             }
         }
         self.conversations.answer(ticket.whose, ticket.reply, reply);
-        self.ask_further(at);
+        self.ask_further();
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
         }
@@ -410,11 +403,16 @@ impl Links {
         let link = &mut self.links[at];
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
-        if let (Some(Redirection::Moved(slot, node)), None, false) =
-            (&found, ticket.slot, ticket.is_of_script)
-        {
-            // Whoever has asked for it takes it from there.
-            self.proxy.upstream.note_moved(*slot, node.clone());
+        // Whoever has asked for it takes it from there.
+        match &found {
+            Some(_) if ticket.slot.is_some() || ticket.is_of_script => {}
+            Some(Redirection::Moved(slot, node)) => {
+                self.proxy.upstream.note_moved(*slot, node.clone());
+            }
+            Some(Redirection::Ask(_, node)) => {
+                self.proxy.upstream.note_node(node.clone());
+            }
+            None => {}
         }
         let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
         if let Some(instead) = ticket.unless_executed {
@@ -433,7 +431,7 @@ impl Links {
             Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),
         };
         let Some(to) = to else { return false };
-        let begin = link.answered - ticket.bytes + ticket.in_front.0;
+        let begin = link.answered - ticket.bytes + ticket.asking_bytes;
         let request = link.requests[begin..link.answered].to_vec();
         let (whose, slot) = (ticket.whose, ticket.slot);
         let ticket = Ticket {
@@ -441,9 +439,8 @@ impl Links {
             moved: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),
-            replies: ticket.replies - ticket.in_front.1,
-            in_front: (0, 0),
-            is_asking: false,
+            replies: ticket.replies - usize::from(ticket.asking_bytes > 0),
+            asking_bytes: 0,
             ..ticket.clone()
         };
         // All of them go where the last one was sent.
@@ -461,13 +458,12 @@ impl Links {
         true
     }
 
-    /// Asks what is to be known before a reply can be made of which a link has brought a part. What servers say leads to more; what the proxy says in
-    /// place of one that is lost is an error, which ends that.
+    /// Asks what is to be known before a reply can be made of which a part has come.
     #[inline]
-    fn ask_further(&mut self, at: usize) {
-        let way = self.links[at].way;
-        for Further { whose, reply, part: (node, slot, request) } in self.conversations.take_further() {
-            let to = self.place(LinkTo { node, ..way });
+    fn ask_further(&mut self) {
+        for Further { whose, reply, speaks: (protocol, db), part } in self.conversations.take_further() {
+            let (node, slot, request) = part;
+            let to = self.place(LinkTo { node, protocol, db });
             self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
         }
     }
@@ -490,7 +486,7 @@ impl Links {
                 true => {
                     let mut bytes = Vec::with_capacity(request.len() + 20);
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
-                    (ticket.in_front, ticket.is_asking) = ((bytes.len(), 1), true);
+                    ticket.asking_bytes = bytes.len();
                     bytes.extend_from_slice(&request);
                     (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
                     self.enqueue(to, &bytes, ticket);

@@ -54,10 +54,11 @@ fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
 }
 
 impl Links {
-    /// The link that a client has to itself from now on, to this server. What it had watched by another one is as good as changed.
+    /// The link that a client has to itself from now on, to this server, for this database and protocol. What it had watched by another one is as good as
+    /// changed.
     pub fn take_own(&mut self, client: u64, way: LinkTo) -> usize {
         let had = self.owners.held.get(&client).map(|held| (held.at, held.watches > 0, held.is_disturbed));
-        if let Some((at, ..)) = had.filter(|(at, ..)| self.links[*at].way.node == way.node) {
+        if let Some((at, ..)) = had.filter(|(at, ..)| kind(self.links[*at].way) == kind(way)) {
             return at;
         }
         let at = self.find_own(client, way);
@@ -72,22 +73,9 @@ impl Links {
         at
     }
 
-    /// Sends a request over a link that a client has to itself, who speaks this protocol and has selected this database.
-    pub fn push_own(&mut self, at: usize, (request, pushed): (&[u8], Pushed), way: LinkTo) {
-        let mut bytes = Vec::with_capacity(request.len());
-        let mut replies = 0;
-        let mut say = |words: &[&[u8]]| {
-            encode_request(&mut bytes, words);
-            replies += 1;
-        };
-        let link = &mut self.links[at];
-        if (link.way.protocol, link.way.db) != (way.protocol, way.db) {
-            say(&[b"HELLO", if way.protocol == Protocol::Resp3 { b"3" } else { b"2" }]);
-            say(&[b"SELECT", way.db.to_string().as_bytes()]);
-            // So does its next connection.
-            (link.way.protocol, link.way.db) = (way.protocol, way.db);
-        }
-        let owner = link.own.as_ref().and_then(|own| own.0);
+    /// Sends a request over a link that a client has to itself.
+    pub fn push_own(&mut self, at: usize, request: &[u8], pushed: Pushed) {
+        let owner = self.links[at].own.as_ref().and_then(|own| own.0);
         if let Some(held) = owner.and_then(|owner| self.owners.held.get_mut(&owner)) {
             held.watches = match pushed.watching {
                 Watching::Begins => held.watches + 1,
@@ -95,32 +83,26 @@ impl Links {
                 Watching::Ends => 0,
             };
         }
-        let in_front = (bytes.len(), replies);
-        bytes.extend_from_slice(request);
-        self.push(at, &bytes, Pushed { replies: pushed.replies + replies, in_front, ..pushed });
+        self.push(at, request, pushed);
     }
 
-    /// The link by which a client watches keys, if nothing is known to have happened to them.
-    pub fn watching(&self, client: u64) -> Option<usize> {
-        self.owners
-            .held
-            .get(&client)
-            .filter(|held| held.watches > 0 && !held.is_disturbed)
-            .map(|held| held.at)
+    /// The link by which a client watches keys in this database and protocol, if nothing is known to have happened to them.
+    pub fn watching(&self, client: u64, speaks: (Protocol, usize)) -> Option<usize> {
+        let held = self.owners.held.get(&client).filter(|held| held.watches > 0 && !held.is_disturbed)?;
+        let way = self.links[held.at].way;
+        ((way.protocol, way.db) == speaks).then_some(held.at)
     }
 
     /// A client watches nothing any more.
     pub fn unwatch(&mut self, client: u64) {
         let Some(held) = self.owners.held.get(&client) else { return };
-        let (at, is_idle) = (held.at, self.links[held.at].tickets.is_empty());
-        match self.watching(client).filter(|_| is_idle) {
-            Some(at) => {
-                let mut request = Vec::new();
-                encode_request(&mut request, &[b"UNWATCH"]);
-                let way = self.links[at].way;
-                self.push_own(at, (&request, Pushed { watching: Watching::Ends, ..Pushed::ONE }), way);
-            }
-            None => self.close_own(client, at),
+        let (at, is_sound) = (held.at, held.watches > 0 && !held.is_disturbed);
+        if is_sound && self.links[at].tickets.is_empty() {
+            let mut request = Vec::new();
+            encode_request(&mut request, &[b"UNWATCH"]);
+            self.push_own(at, &request, Pushed { watching: Watching::Ends, ..Pushed::ONE });
+        } else {
+            self.close_own(client, at);
         }
     }
 

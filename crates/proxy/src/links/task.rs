@@ -41,8 +41,6 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         if !is_asked {
             return links.borrow_mut().note_over(at);
         }
-        // A link that a client has to itself may have come to speak otherwise.
-        let way = links.borrow().links[at].way;
         match connect(&proxy, server, way).await {
             Ok(socket) => {
                 is_told = false;
@@ -348,6 +346,7 @@ impl Links {
         }
         link.wake_waiting();
         self.settle_own(at);
+        self.ask_further();
     }
 
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
@@ -369,7 +368,7 @@ impl Links {
             }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
                 // What was asked for elsewhere for once is not this one's.
-                Some(node) if !ticket.is_asking => {
+                Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
                     self.conversations.note_redirected(ticket.whose);
                     let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.watching);
@@ -380,6 +379,7 @@ impl Links {
         }
         self.links[at].wake_waiting();
         self.settle_own(at);
+        self.ask_further();
     }
 
     /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
