@@ -317,6 +317,55 @@ mod tests {
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
     }
 
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.md");
+    /// How the table on the page begins, which ends it.
+    const HEAD: &str = "| way | commands |\n|---|---|\n";
+
+    /// What a way is called on the page.
+    fn title(way: Way) -> &'static str {
+        match way {
+            Way::Slot => "of one slot, passed on",
+            Way::Split(_) => "of one slot, passed on; of several, in parts",
+            Way::Computed => "of one slot, passed on; of several, on copies",
+            Way::Blocks => "of one slot, passed on; what waits has a connection of its own",
+            Way::Watch => "of one slot, passed on, over a connection that is kept",
+            Way::Publish => "to the server of the channel's slot",
+            Way::Listen => "here, once the servers are listened to",
+            Way::Everywhere(_) => "to all servers",
+            Way::Scan => "to all servers, one after the other",
+            Way::Exec => "what was queued is passed on",
+            Way::Here | Way::Unwatch => "here",
+            Way::Refused => "refused",
+        }
+    }
+
+    /// `TARN_WRITE_PAGES=1` has the page written.
+    #[test]
+    fn the_page_says_of_every_command_which_way_it_goes() {
+        server::commands::install();
+        let mut ways: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        for (place, way) in table().into_iter().enumerate() {
+            let command = command::table::get(command::table::CommandId(place));
+            // A container stands for its subcommands.
+            if command.subcommands.is_empty() {
+                let name = command.row.name.to_uppercase().replace('|', " ");
+                ways.entry(title(way)).or_default().push(format!("`{name}`"));
+            }
+        }
+        let rows = ways.into_iter().map(|(way, mut names)| {
+            names.sort();
+            format!("| {way} | {} |\n", names.join(", "))
+        });
+        let written = rows.fold(HEAD.to_owned(), |page, row| page + &row);
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let begin = page.find(HEAD).expect("it has the table");
+        if std::env::var_os("TARN_WRITE_PAGES").is_some() {
+            std::fs::write(PAGE, page[..begin].to_owned() + &written).unwrap();
+        } else {
+            assert!(page[begin..] == written, "the page is not of this table: TARN_WRITE_PAGES=1 writes it");
+        }
+    }
+
     #[test]
     fn names_are_of_commands() {
         server::commands::install();
