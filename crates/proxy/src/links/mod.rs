@@ -8,7 +8,7 @@
 
 pub mod conversation;
 pub mod own;
-mod redirect;
+pub mod redirect;
 mod task;
 mod turns;
 
