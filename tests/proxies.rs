@@ -6,6 +6,7 @@ mod balanced;
 mod clusters;
 mod heard;
 mod own;
+mod secure;
 
 use crate::tarn_path;
 use std::io::{Read, Write};

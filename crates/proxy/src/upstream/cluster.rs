@@ -1,11 +1,14 @@
 //! A Redis Cluster, or Tarn's: asked for its slots when the proxy begins, every few seconds, and whenever a node says that a slot is elsewhere.
 
 use super::{NOBODY, Node, NodeNo, Routes, Upstream};
-use net::connect::{Outgoing, encode_authentication};
+use net::connect::encode_authentication;
+use server::insync::dialling::{self, TlsBy};
+use server::server::Server;
+use server::shard::Address;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use telemetry::log;
 use wire::{Decoder, SLOTS, Value, encode_request};
@@ -23,17 +26,24 @@ pub struct Asking {
     seeds: Vec<Node>,
     /// All others that nodes have named, replicas among them: one of them may be all that is left.
     others: Vec<Node>,
-    /// What they want to be told.
-    credentials: Credentials,
+    /// Whose directives say how they are reached.
+    host: Arc<Server>,
 }
 
-/// What nodes want to be told: nothing, a password, or a name and one. It may change.
-pub type Credentials = Box<dyn Fn() -> Vec<Vec<u8>> + Send>;
+/// What nodes want to be told, as the directives say at any moment: nothing, a password, or a name and one.
+fn credentials(host: &Server) -> Vec<Vec<u8>> {
+    let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
+    match (user.is_empty(), password.is_empty()) {
+        (true, true) => Vec::new(),
+        (true, false) => vec![password],
+        (false, _) => vec![user, password],
+    }
+}
 
 impl Asking {
     /// Whoever asks these.
-    pub fn new(seeds: Vec<Node>, credentials: Credentials) -> Asking {
-        Asking { seeds, others: Vec::new(), credentials }
+    pub fn new(seeds: Vec<Node>, host: Arc<Server>) -> Asking {
+        Asking { seeds, others: Vec::new(), host }
     }
 
     /// Asks one node after the other, masters first, until one tells who has which slot; all servers keep the numbers that they have.
@@ -63,8 +73,9 @@ impl Asking {
     fn ask_one(&self, node: &Node) -> io::Result<Vec<Value>> {
         let deadline = Instant::now() + PATIENCE;
         let look = &mut || Ok(());
-        let mut outgoing = Outgoing::connect(node.host.clone(), node.port, None, deadline, look)?;
-        let credentials = (self.credentials)();
+        let address = Address { host: node.host.clone(), port: node.port };
+        let mut outgoing = dialling::connect(&self.host, &address, TlsBy::Cluster, deadline, look)?;
+        let credentials = credentials(&self.host);
         let mut said = Vec::new();
         let mut is_greeted = credentials.is_empty();
         if !is_greeted {

@@ -8,8 +8,9 @@
 mod cluster;
 mod layout;
 
-use cluster::{Asking, Credentials};
+use cluster::Asking;
 use parking_lot::{Mutex, RwLock};
+use server::server::Server;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,9 +122,9 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong with the text, or why no node tells its slots.
-    pub fn cluster(text: &str, credentials: Credentials) -> Result<Arc<Upstream>, String> {
+    pub fn cluster(text: &str, host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
         let seeds = text.split(',').map(|word| Node::parse(word.trim())).collect::<Result<Vec<_>, _>>()?;
-        let mut asking = Asking::new(seeds, credentials);
+        let mut asking = Asking::new(seeds, host.clone());
         let routes = asking.ask(&Routes::empty(true))?;
         let (hurry, hurried) = sync_channel(1);
         let upstream = Arc::new(Upstream::new(routes, Some(Mutex::new(hurry))));
