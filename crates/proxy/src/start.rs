@@ -1,5 +1,6 @@
 //! The story of one run of `tarn proxy`.
 
+use crate::check;
 use crate::heard::Hearing;
 use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
@@ -36,6 +37,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --requirepass PASSWORD           that clients must give
   --threads 0                      worker threads; 0 is one for each core
 
+      --check                      looks whether all servers are there, and prints what they are, instead
   -h, --help                       this text
   -v, --version                    the version
 
@@ -45,7 +47,17 @@ Example: tarn proxy --port 6400 --proxy-shards 10.0.0.1:6379,10.0.0.2:6379";
 pub fn run(args: &[String]) -> ExitCode {
     sys::memory::release_only_when_told();
     server::commands::install();
-    match Config::from_args_and(args, HOST) {
+    let (checks, args): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| *arg == "--check");
+    let args: Vec<String> = args.into_iter().cloned().collect();
+    match Config::from_args_and(&args, HOST) {
+        Ok(Startup::Serve { config, .. }) if !checks.is_empty() => match check(*config) {
+            Ok(true) => {}
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
         Ok(Startup::Help) => println!("{HELP}"),
         Ok(Startup::Version) => println!("tarn {}", env!("CARGO_PKG_VERSION")),
         Ok(Startup::Serve { config, warnings }) => match serve(*config, &warnings) {
@@ -61,6 +73,15 @@ pub fn run(args: &[String]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Looks whether what a proxy would be in front of is there. False: it is not.
+fn check(config: Config) -> io::Result<bool> {
+    server::start::check_names(&config).map_err(io::Error::other)?;
+    let host = server::assembly::new(config, 1);
+    encryption::begin(&host.net.tls, &host.engine.config)?;
+    let upstream = upstream(&host).map_err(io::Error::other)?;
+    Ok(check::run(&host, &upstream.routes()))
 }
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {

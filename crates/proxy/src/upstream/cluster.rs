@@ -1,24 +1,19 @@
 //! A Redis Cluster, or Tarn's: asked for its slots when the proxy begins, every few seconds, and whenever a node says that a slot is elsewhere.
 
+use super::asking::ask;
 use super::{NOBODY, Node, NodeNo, Routes, Upstream};
-use net::connect::encode_authentication;
-use server::insync::dialling::{self, TlsBy};
 use server::server::Server;
-use server::shard::Address;
-use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telemetry::log;
-use wire::{Decoder, SLOTS, Value, encode_request};
+use wire::{SLOTS, Value};
 
 /// How often it is asked where nothing says that slots are elsewhere.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// How soon it is asked again at the soonest.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
-/// How long one node may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whoever asks.
 pub struct Asking {
@@ -28,16 +23,6 @@ pub struct Asking {
     others: Vec<Node>,
     /// Whose directives say how they are reached.
     host: Arc<Server>,
-}
-
-/// What nodes want to be told, as the directives say at any moment: nothing, a password, or a name and one.
-fn credentials(host: &Server) -> Vec<Vec<u8>> {
-    let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
-    match (user.is_empty(), password.is_empty()) {
-        (true, true) => Vec::new(),
-        (true, false) => vec![password],
-        (false, _) => vec![user, password],
-    }
 }
 
 impl Asking {
@@ -55,7 +40,7 @@ impl Asking {
         let mut reason = "no node is named".to_owned();
         let mut found = None;
         for node in masters.chain(&self.seeds).chain(&self.others) {
-            let asked = self.ask_one(node).map_err(|error| config::sentence(&error));
+            let asked = ask(&self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
             match asked.and_then(|replies| look_at(&replies, known, node)) {
                 Ok(told) => {
                     found = Some(told);
@@ -67,42 +52,6 @@ impl Asking {
         let (routes, others) = found.ok_or(reason)?;
         self.others = others;
         Ok(routes)
-    }
-
-    /// What a node says of the cluster's state, and of its slots; an error instead of either.
-    fn ask_one(&self, node: &Node) -> io::Result<Vec<Value>> {
-        let deadline = Instant::now() + PATIENCE;
-        let look = &mut || Ok(());
-        let address = Address { host: node.host.clone(), port: node.port };
-        let mut outgoing = dialling::connect(&self.host, &address, TlsBy::Cluster, deadline, look)?;
-        let credentials = credentials(&self.host);
-        let mut said = Vec::new();
-        let mut is_greeted = credentials.is_empty();
-        if !is_greeted {
-            let words: Vec<&[u8]> = credentials.iter().map(Vec::as_slice).collect();
-            encode_authentication(&mut said, &words);
-        }
-        encode_request(&mut said, &[b"CLUSTER", b"INFO"]);
-        encode_request(&mut said, &[b"CLUSTER", b"SLOTS"]);
-        outgoing.write_all(&said, look)?;
-        let (mut decoder, mut buffer, mut replies) = (Decoder::new(), [0; 16 << 10], Vec::new());
-        loop {
-            let bytes = outgoing.read(&mut buffer, look)?;
-            if bytes == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            decoder.feed(&buffer[..bytes]);
-            while let Some(reply) = decoder.decode().map_err(|_| io::Error::from(ErrorKind::InvalidData))? {
-                let is_error = matches!(reply, Value::Error(_));
-                if is_greeted || is_error {
-                    replies.push(reply);
-                }
-                is_greeted = true;
-                if is_error || replies.len() == 2 {
-                    return Ok(replies);
-                }
-            }
-        }
     }
 
     /// Follows the cluster for as long as there is a proxy.

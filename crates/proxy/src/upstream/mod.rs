@@ -5,8 +5,11 @@
 //!
 //! Thread rule: shared. A worker has the routes that it has seen last, and looks once a batch whether there are newer ones.
 
+mod asking;
 mod cluster;
 mod layout;
+
+pub use asking::ask;
 
 use cluster::Asking;
 use parking_lot::{Mutex, RwLock};
@@ -79,6 +82,11 @@ impl Routes {
     #[inline]
     pub fn of(&self, slot: u16) -> Option<NodeNo> {
         Some(self.slots[usize::from(slot)]).filter(|node| *node != NOBODY)
+    }
+
+    /// How many slots a server has.
+    pub fn slots_of(&self, node: NodeNo) -> usize {
+        self.slots.iter().filter(|owner| **owner == node).count()
     }
 
     /// The number of a server, which it has from now on.
