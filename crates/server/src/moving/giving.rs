@@ -126,10 +126,10 @@ impl<'g> Giving<'g> {
         );
         let (mut asking, epoch) = self.reach()?;
         self.bring_libraries(&mut asking)?;
-        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let epochs = (self.epoch, epoch);
         let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
-        let rate = progress.borrow_mut().tell(0, 0, 0).unwrap_or(0);
+        let rate = self.rate(&progress)?;
+        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let mut link = Link::new(&self, asking, rate);
         let slots: Vec<Slot> = one.each_slot().map(Slot).collect();
         let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
@@ -157,6 +157,19 @@ impl<'g> Giving<'g> {
             self.began.elapsed()
         );
         self.conclude(config, epochs)
+    }
+
+    /// How fast it may send: nothing is sent before somebody says so, since what an operator has set may be little.
+    fn rate(&self, progress: &RefCell<Progress<'_, '_>>) -> io::Result<u64> {
+        loop {
+            let mut progress = progress.borrow_mut();
+            progress.told_at = None;
+            if let Some(rate) = progress.tell(0, 0, 0) {
+                return Ok(rate);
+            }
+            self.look()?;
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Ends the attempt where it is no more.
