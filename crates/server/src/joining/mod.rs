@@ -221,9 +221,11 @@ impl Joining<'_> {
             Err(error) => {
                 self.note_refusal(&error.to_string());
                 // Nothing has changed of who this server is: another has taken its place, while this one was not heard of.
-                let is_as_before = || Ok::<_, io::Error>(self.own_record(&topologies)? == self.introduced);
+                // One that was let in by nobody yet is waited for: who leads since just now takes for living what it was before.
+                let was_let_in = !self.introduced.is_empty();
                 if error.to_string().starts_with("DUPLICATE")
-                    && (self.introduced.is_empty() || is_as_before()?)
+                    && was_let_in
+                    && self.own_record(&topologies)? == self.introduced
                 {
                     self.leave(
                         "Another server with the same id has its place in the cluster now; this one takes no part in it any more, until it is started again",
