@@ -576,9 +576,9 @@ fn topics_of(command: &Command, request: &Request<'_>) -> Vec<Topic> {
 
 /// What a command that listens or publishes is about.
 fn kind_of(command: &Command) -> Kind {
-    match command.row.name.as_bytes()[0] {
-        b'p' if command.row.name == "psubscribe" => Kind::Pattern,
-        b's' if command.row.name != "subscribe" => Kind::ShardChannel,
+    match command.row.name {
+        "psubscribe" => Kind::Pattern,
+        "ssubscribe" | "spublish" => Kind::ShardChannel,
         _ => Kind::Channel,
     }
 }

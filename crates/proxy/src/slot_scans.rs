@@ -8,7 +8,8 @@
 //! leave it for the other only: the other's list comes later, and has the rest. One that says that the slot has moved is not believed.
 
 use crate::joins::{Part, Step, array, elements, number, text_of};
-use crate::upstream::{Node, NodeNo, Routes};
+use crate::links::redirect::{self, Redirection};
+use crate::upstream::{NodeNo, Routes};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 use value::glob::{Case, glob_match};
@@ -212,15 +213,12 @@ impl SlotScan {
 
     /// Where a slot is by what a node says, if that is known by a number, and whether that is so for one request.
     fn redirected(&self, line: &[u8], said_by: NodeNo) -> Option<(NodeNo, bool)> {
-        let line = std::str::from_utf8(line).ok()?.trim_end();
-        let [word, _, place] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-        let said_by = &self.routes.nodes[usize::from(said_by)];
-        let node = match place.strip_prefix(':') {
-            Some(port) => Node { host: said_by.host.clone(), port: port.parse().ok()? },
-            None => Node::parse(place).ok()?,
+        let (node, is_asking) = match redirect::read(line, &self.routes.nodes[usize::from(said_by)])? {
+            Redirection::Moved(_, node) => (node, false),
+            Redirection::Ask(_, node) => (node, true),
         };
         let number = self.routes.nodes.iter().position(|known| *known == node)? as NodeNo;
-        matches!(word, "-MOVED" | "-ASK").then_some((number, word == "-ASK"))
+        Some((number, is_asking))
     }
 
     /// What the client gets, or the types that it wants to choose by.

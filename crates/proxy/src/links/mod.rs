@@ -8,7 +8,7 @@
 
 pub mod conversation;
 pub mod own;
-mod redirect;
+pub mod redirect;
 mod socket;
 mod task;
 mod turns;
@@ -54,31 +54,17 @@ const REDIRECTIONS_MAX: u8 = 16;
 /// Whose reply comes next.
 #[derive(Clone, Debug)]
 struct Ticket {
-    whose: Key,
-    /// Which reply it is of those that its client is owed, and which part of it.
-    reply: (u32, u16),
-    /// The slot of its keys; None: it has none, or of several.
-    slot: Option<u16>,
+    pushed: Pushed,
     /// How long the request is.
     bytes: usize,
-    /// How many replies there are to it, of which the last one counts: a transaction is one request here.
-    replies: usize,
-    /// How many of these have come.
+    /// How many of its replies have come.
     came: usize,
     /// What one of them said that was sent elsewhere.
     moved: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
-    /// A script has made its reply, and may have made what says that a slot is elsewhere.
-    is_of_script: bool,
     /// How many bytes of it are an ASKING in front, which is for one server.
     asking_bytes: usize,
-    /// It may wait at the server for as long as it likes.
-    waits: bool,
-    /// What its client is told if it is certain that it was not executed, and is not to be tried again.
-    unless_executed: Option<&'static [u8]>,
-    /// What it means for keys that are watched.
-    watching: Watching,
 }
 
 /// A request that is to go elsewhere, when it is known what became of those behind it.
@@ -280,22 +266,8 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies, is_of_script, waits, unless_executed, watching } = pushed;
-        let ticket = Ticket {
-            whose,
-            reply,
-            slot,
-            bytes: request.len(),
-            replies,
-            came: 0,
-            moved: None,
-            redirections: 0,
-            is_of_script,
-            asking_bytes: 0,
-            waits,
-            unless_executed,
-            watching,
-        };
+        let ticket =
+            Ticket { pushed, bytes: request.len(), came: 0, moved: None, redirections: 0, asking_bytes: 0 };
         self.enqueue(at, request, ticket);
     }
 
@@ -372,7 +344,7 @@ impl Links {
             return Err(io::ErrorKind::InvalidData.into());
         };
         ticket.came += 1;
-        if ticket.came < ticket.replies {
+        if ticket.came < ticket.pushed.replies {
             if ticket.moved.is_none() && reply.starts_with(b"-MOVED ") {
                 ticket.moved = Some(reply.into());
             }
@@ -388,7 +360,7 @@ impl Links {
                 return Ok(());
             }
         }
-        self.conversations.answer(ticket.whose, ticket.reply, reply);
+        self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, reply);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
@@ -407,7 +379,7 @@ impl Links {
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
         // Whoever has asked for it takes it from there.
         match &found {
-            Some(_) if ticket.slot.is_some() || ticket.is_of_script => {}
+            Some(_) if ticket.pushed.slot.is_some() || ticket.pushed.is_of_script => {}
             Some(Redirection::Moved(slot, node)) => {
                 self.proxy.upstream.note_moved(*slot, node.clone());
             }
@@ -416,14 +388,16 @@ impl Links {
             }
             None => {}
         }
-        let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
-        if let Some(instead) = ticket.unless_executed {
+        let Some(found) = found.filter(|found| ticket.pushed.slot == Some(found.slot())) else {
+            return false;
+        };
+        if let Some(instead) = ticket.pushed.unless_executed {
             self.proxy.upstream.hurry();
-            self.conversations.answer(ticket.whose, ticket.reply, instead);
+            self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
             self.settle_own(at);
             return true;
         }
-        if ticket.is_of_script {
+        if ticket.pushed.is_of_script {
             // Anybody's script can say so. Who asks the nodes finds out.
             self.proxy.upstream.hurry();
             return false;
@@ -435,19 +409,23 @@ impl Links {
         let Some(to) = to else { return false };
         let begin = link.answered - ticket.bytes + ticket.asking_bytes;
         let request = link.requests[begin..link.answered].to_vec();
-        let (whose, slot) = (ticket.whose, ticket.slot);
+        let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
             moved: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),
-            replies: ticket.replies - usize::from(ticket.asking_bytes > 0),
+            pushed: Pushed {
+                replies: ticket.pushed.replies - usize::from(ticket.asking_bytes > 0),
+                ..ticket.pushed
+            },
             asking_bytes: 0,
-            ..ticket.clone()
         };
         // All of them go where the last one was sent.
-        for parked in
-            link.parked.iter_mut().filter(|one| one.ticket.whose == whose && one.ticket.slot == slot)
+        for parked in link
+            .parked
+            .iter_mut()
+            .filter(|one| one.ticket.pushed.whose == whose && one.ticket.pushed.slot == slot)
         {
             (parked.to, parked.is_asking) = (to, is_asking);
         }
@@ -472,8 +450,8 @@ impl Links {
 
     /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
     fn note_done(&mut self, at: usize, done: &Ticket) {
-        for parked in self.links[at].take_parked(done.whose, done.slot) {
-            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+        for parked in self.links[at].take_parked(done.pushed.whose, done.pushed.slot) {
+            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
         }
     }
 
@@ -481,7 +459,7 @@ impl Links {
     fn send_elsewhere(&mut self, at: usize, whose: Key, slot: Option<u16>) {
         let way = self.links[at].way;
         for parked in self.links[at].take_parked(whose, slot) {
-            let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.watching);
+            let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.pushed.watching);
             let Parked { mut ticket, request, is_asking, .. } = parked;
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
@@ -490,7 +468,8 @@ impl Links {
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
                     ticket.asking_bytes = bytes.len();
                     bytes.extend_from_slice(&request);
-                    (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
+                    ticket.bytes = bytes.len();
+                    ticket.pushed.replies += 1;
                     self.enqueue(to, &bytes, ticket);
                 }
             }
@@ -532,12 +511,13 @@ impl Link {
 
     /// Whether a client has requests of a slot under way.
     fn has_of(&self, whose: Key, slot: Option<u16>) -> bool {
-        self.tickets.iter().any(|ticket| ticket.whose == whose && ticket.slot == slot)
+        self.tickets.iter().any(|ticket| ticket.pushed.whose == whose && ticket.pushed.slot == slot)
     }
 
     /// Takes a client's requests of a slot that were sent elsewhere, in their order.
     fn take_parked(&mut self, whose: Key, slot: Option<u16>) -> Vec<Parked> {
-        let is_its = |parked: &mut Parked| parked.ticket.whose == whose && parked.ticket.slot == slot;
+        let is_its =
+            |parked: &mut Parked| parked.ticket.pushed.whose == whose && parked.ticket.pushed.slot == slot;
         self.parked.extract_if(.., is_its).collect()
     }
 

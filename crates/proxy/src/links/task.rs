@@ -216,7 +216,7 @@ impl Talking {
 
     /// Whether nothing has come for too long. One alarm serves for many requests, so that a busy link sets none.
     fn is_silent(&mut self, link: &Link, context: &mut Context<'_>) -> bool {
-        let may_be_silent = link.tickets.front().is_none_or(|ticket| ticket.waits);
+        let may_be_silent = link.tickets.front().is_none_or(|ticket| ticket.pushed.waits);
         if self.silence_max.is_zero() || may_be_silent {
             self.alarm = None;
             return false;
@@ -338,14 +338,14 @@ impl Links {
             let begin = end;
             end += ticket.bytes;
             let was_written = begin < written;
-            if let Some(instead) = ticket.unless_executed.filter(|_| !was_written) {
-                self.conversations.answer(ticket.whose, ticket.reply, instead);
+            if let Some(instead) = ticket.pushed.unless_executed.filter(|_| !was_written) {
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
             } else if !was_written {
                 link.requests.extend_from_slice(&requests[begin..end]);
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
             } else {
-                self.conversations.answer(ticket.whose, ticket.reply, UNANSWERED);
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, UNANSWERED);
             }
         }
         link.wake_waiting();
@@ -365,20 +365,20 @@ impl Links {
         for mut ticket in tickets {
             let begin = end;
             end += ticket.bytes;
-            let owner = ticket.slot.and_then(|slot| self.routes.of(slot));
-            if let Some(instead) = ticket.unless_executed {
-                self.conversations.answer(ticket.whose, ticket.reply, instead);
+            let owner = ticket.pushed.slot.and_then(|slot| self.routes.of(slot));
+            if let Some(instead) = ticket.pushed.unless_executed {
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
                 continue;
             }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
                 // What was asked for elsewhere for once is not this one's.
                 Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
-                    self.conversations.note_redirected(ticket.whose);
-                    let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.watching);
+                    self.conversations.note_redirected(ticket.pushed.whose);
+                    let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.pushed.watching);
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
-                _ => self.conversations.answer(ticket.whose, ticket.reply, error),
+                _ => self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, error),
             }
         }
         self.links[at].wake_waiting();
@@ -389,7 +389,7 @@ impl Links {
     /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
     fn refuse_parked(&mut self, at: usize) {
         for parked in std::mem::take(&mut self.links[at].parked) {
-            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
         }
     }
 }
