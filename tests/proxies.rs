@@ -6,6 +6,7 @@ mod balanced;
 mod clusters;
 mod heard;
 mod own;
+mod secure;
 
 use crate::tarn_path;
 use std::io::{Read, Write};
@@ -409,6 +410,27 @@ fn the_end_waits_for_replies() {
     let counted = call(&mut proxied.shards[0].connect().unwrap(), &["GET", &key]);
     assert_eq!(counted, text(&replies.to_string()), "whatever was executed is answered");
     wait_until("it ends", || proxied.proxy.ended().unwrap().is_some());
+}
+
+#[test]
+fn what_is_behind_a_proxy_is_looked_at() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let check = |shards: &[Server]| {
+        let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
+        let words = ["proxy", "--check", "--proxy-shards", &places.join(",")];
+        let done = Command::new(tarn_path()).args(words).output().unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(is_sound && told.matches("8192 slots  Redis 7.0.15, a master").count() == 2, "{told}");
+    let place = proxied.shards[1].address();
+    let mut client = proxied.shards[0].connect().unwrap();
+    assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &place.port().to_string()]), ok());
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(!is_sound && told.contains("NOT SERVED: its role is slave"), "{told}");
+    proxied.shards[1].kill();
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(!is_sound && told.contains("NOT SERVED: Connection refused"), "{told}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Thread rule: a thread of its own for all of them.
 
 use super::{Change, Topic, is_of_events};
-use crate::links::{self, LinkTo};
+use crate::links::{self, LinkTo, Socket};
 use crate::serve::Proxy;
 use crate::upstream::NodeNo;
 use net::service::Service;
@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, interval, sleep, timeout_at};
@@ -97,7 +96,7 @@ impl Ear {
     }
 
     /// Listens until the connection is lost.
-    async fn listen(&mut self, mut socket: TcpStream) -> io::Result<Infallible> {
+    async fn listen(&mut self, mut socket: Socket) -> io::Result<Infallible> {
         let patience = Duration::from_secs(u64::from(self.proxy.host.engine.config.proxy_shard_timeout_s()));
         let (mut decoder, mut buffer) = (Decoder::new(), vec![0; READ_BYTES]);
         let mut said = VecDeque::new();
@@ -110,6 +109,7 @@ impl Ear {
             }
             is_new = false;
             socket.write_all(&bytes).await?;
+            socket.flush().await?;
             let silent_at = heard_at + if is_asked { patience } else { SILENCE };
             let read = tokio::select! {
                 read = timeout_at(silent_at, socket.read(&mut buffer)) => read,
@@ -123,6 +123,7 @@ impl Ear {
                     let mut ping = Vec::new();
                     encode_request(&mut ping, &[b"PING"]);
                     socket.write_all(&ping).await?;
+                    socket.flush().await?;
                     (is_asked, heard_at) = (true, Instant::now());
                 }
                 // It is waited for without end.

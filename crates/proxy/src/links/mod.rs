@@ -9,6 +9,7 @@
 pub mod conversation;
 pub mod own;
 pub mod redirect;
+mod socket;
 mod task;
 mod turns;
 
@@ -19,6 +20,7 @@ use conversation::{Conversations, Further, Key};
 use net::client::Client;
 use own::{Owners, Ownership, Watching};
 use redirect::Redirection;
+pub use socket::Socket;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;

@@ -3,11 +3,11 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
+use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use config::LogLevel;
-use net::accept;
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,7 +18,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use telemetry::{log, logger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use wire::scan::{Kind, Scanner};
 use wire::{Protocol, encode_request};
@@ -56,7 +55,7 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                     );
                 }
                 // What the system has not delivered is not to be executed behind what goes over the next one. Where it cannot be had, nothing is lost.
-                let _ = SockRef::from(&talking.socket).set_linger(Some(Duration::ZERO));
+                let _ = SockRef::from(talking.socket.tcp()).set_linger(Some(Duration::ZERO));
                 let has_answered = talking.has_answered;
                 drop(talking);
                 links.borrow_mut().lose_written(at);
@@ -89,18 +88,18 @@ fn sentence(error: &io::Error) -> String {
 ///
 /// # Errors
 /// Why that is not so.
-pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
+pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
     let connected = timeout(CONNECTING_MAX, introduce(proxy, server, way)).await;
     connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))
 }
 
-async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
+async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
     let failed = |error: io::Error| sentence(&error);
     let no_reply = || "what comes is no reply".to_owned();
-    let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
-    accept::tune(&socket, proxy.host.engine.config.tcp_keepalive_s()).map_err(failed)?;
+    let mut socket = Socket::connect(proxy, server).await.map_err(failed)?;
     let (said, mut owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
+    socket.flush().await.map_err(failed)?;
     let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
     while owed > 0 {
         let bytes = socket.read(&mut buffer).await.map_err(failed)?;
@@ -153,7 +152,7 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
 
 /// One connection of a link.
 struct Talking {
-    socket: TcpStream,
+    socket: Socket,
     scanner: Scanner,
     /// The beginning of a reply whose end has not come.
     partial: Vec<u8>,
@@ -168,7 +167,7 @@ struct Talking {
 }
 
 impl Talking {
-    fn new(socket: TcpStream, silence_max: Duration) -> Talking {
+    fn new(socket: Socket, silence_max: Duration) -> Talking {
         let (scanner, partial) = (Scanner::default(), Vec::new());
         Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false, has_answered: false }
     }
@@ -251,6 +250,11 @@ impl Talking {
                     break;
                 }
             }
+        }
+        // With TLS what was taken may not have left.
+        match Pin::new(&mut self.socket).poll_flush(context) {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => link.is_blocked = true,
         }
         Ok(())
     }
