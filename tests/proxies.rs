@@ -7,6 +7,8 @@ mod clusters;
 mod heard;
 mod own;
 mod secure;
+mod tracked;
+mod waits;
 
 use crate::tarn_path;
 use std::io::{Read, Write};
@@ -105,7 +107,7 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
     assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
-    for line in ["SWAPDB 0 1", "WAIT 0 0", "DEBUG JMAP"] {
+    for line in ["SWAPDB 0 1", "CLIENT NO-TOUCH ON", "DEBUG JMAP"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }

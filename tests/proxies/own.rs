@@ -1,8 +1,9 @@
 //! What a client needs a connection to a server of its own for: to wait for a key, and to watch some.
 
 use super::{Proxied, keys_of};
-use testkit::Client;
-use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
+use crate::tarn_path;
+use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
+use testkit::{Client, Program};
 use wire::Value;
 
 fn queued() -> Value {
@@ -223,4 +224,64 @@ fn connections_that_nobody_needs_any_more_serve_others() {
     let came = ask(&mut direct, &["INFO", "stats"]);
     let came = came.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
     assert!(came.trim().parse::<u32>().unwrap() < 20, "{came} connections");
+}
+
+#[test]
+fn who_waits_is_woken_by_the_number_that_it_has_here() {
+    for program in [Program::Redis, Program::Tarn(tarn_path())] {
+        let proxied = Proxied::of((&program, &[]), 2, &[]);
+        let mut waker = proxied.proxy.connect().unwrap();
+        let unblock = |waker: &mut Client, id: &str, words: &[&str]| {
+            call(waker, &[&["CLIENT", "UNBLOCK", id], words].concat())
+        };
+        // Numbers at the server are others than here.
+        let others: Vec<Client> = (0..5).map(|_| proxied.shards[0].connect().unwrap()).collect();
+        for protocol in ["2", "3"] {
+            let mut client = proxied.proxy.connect().unwrap();
+            ask(&mut client, &["HELLO", protocol]);
+            let id = shown(&call_line(&mut client, "CLIENT ID"));
+            let id = id.trim_start_matches("Int(").trim_end_matches(')');
+            assert_eq!(unblock(&mut waker, id, &[]), Value::Int(0));
+            let list = proxied.key(0);
+            let none = if protocol == "3" { Value::Null } else { Value::NullArray };
+            let waiting: [(&[&str], Value); 3] = [
+                (&["BLPOP", &list, "0"], none.clone()),
+                (&["BLMOVE", &list, &list, "LEFT", "LEFT", "0"], none),
+                (&["WAIT", "1", "0"], Value::Int(0)),
+            ];
+            for (words, answer) in waiting {
+                client.send_request(words).unwrap();
+                await_blocked(&proxied, 0, 1);
+                assert!(is_error(&unblock(&mut waker, id, &["now"]), "ERR CLIENT UNBLOCK reason"));
+                assert_eq!(unblock(&mut waker, id, &[]), Value::Int(1), "{words:?}");
+                assert_eq!(client.read_value().unwrap(), answer, "{words:?}");
+                wait_until("it is known", || unblock(&mut waker, id, &[]) == Value::Int(0));
+            }
+            client.send_request(&["BLPOP", &list, "0"]).unwrap();
+            await_blocked(&proxied, 0, 1);
+            assert_eq!(unblock(&mut waker, id, &["error"]), Value::Int(1));
+            assert!(is_error(&client.read_value().unwrap(), "UNBLOCKED"));
+        }
+        drop(others);
+        assert!(is_error(&unblock(&mut waker, "x", &[]), "ERR value is not an integer"));
+    }
+}
+
+#[test]
+fn a_pause_holds_back_clients_of_the_proxy() {
+    let proxied = Proxied::begin(2, &[]);
+    let (mut pauses, mut client) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    let key = proxied.key(1);
+    assert_eq!(call_line(&mut pauses, "CLIENT PAUSE 100000 WRITE"), ok());
+    assert_eq!(call(&mut client, &["GET", &key]), Value::Null);
+    client.send_request(&["SET", &key, "v"]).unwrap();
+    client.send_request(&["GET", &key]).unwrap();
+    assert_eq!(call(&mut pauses, &["GET", &key]), Value::Null);
+    assert_eq!(call_line(&mut pauses, "CLIENT UNPAUSE"), ok());
+    assert_eq!((client.read_value().unwrap(), client.read_value().unwrap()), (ok(), text("v")));
+    // Of all: it ends by itself.
+    assert_eq!(call_line(&mut pauses, "CLIENT PAUSE 50"), ok());
+    client.send_request(&["GET", &key]).unwrap();
+    client.send_request(&["MULTI"]).unwrap();
+    assert_eq!((client.read_value().unwrap(), client.read_value().unwrap()), (text("v"), ok()));
 }

@@ -38,8 +38,10 @@ pub enum Join {
     Both,
     /// The number of one server, and so much more.
     Corrected(i64),
-    /// The least of their numbers.
+    /// The least of their numbers; of arrays of numbers, in each place the least.
     Least,
+    /// The greatest of their numbers.
+    Most,
     /// The first that is no error. If all are, one that says more than that there was nothing to do.
     OneDid,
     /// The first that says of a script that it runs, or else the first.
@@ -90,9 +92,10 @@ impl Join {
 
     fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
         match self {
-            Join::Least => {
+            Join::Least => least(parts),
+            Join::Most => {
                 let numbers = parts.iter().map(|part| number(part)).collect::<Option<Vec<_>>>()?;
-                Some(format!(":{}\r\n", numbers.iter().min()?).into_bytes())
+                Some(format!(":{}\r\n", numbers.iter().max()?).into_bytes())
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
             Join::Scan(_) | Join::SlotScan(_) | Join::OneDid => None,
@@ -135,6 +138,17 @@ impl Join {
 
 pub fn is_null(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"_") || reply.starts_with(b"*-1")
+}
+
+fn least(parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let least_of = |numbers: Option<Vec<i64>>| Some(format!(":{}\r\n", numbers?.iter().min()?).into_bytes());
+    if !parts.first()?.starts_with(b"*") {
+        return least_of(parts.iter().map(|part| number(part)).collect());
+    }
+    let arrays = parts.iter().map(|part| elements(part)).collect::<Option<Vec<_>>>()?;
+    let in_place = |at: usize| least_of(arrays.iter().map(|array| number(array.get(at)?)).collect());
+    let places = (0..arrays.first()?.len()).map(in_place).collect::<Option<Vec<_>>>()?;
+    Some(array(&places.iter().map(|place| &place[..]).collect::<Vec<_>>()))
 }
 
 fn one_that_did(parts: &[Vec<u8>]) -> Vec<u8> {
@@ -213,6 +227,7 @@ mod tests {
         );
         assert_eq!(joined(&Join::AnyOne(1), &["$1\r\na\r\n", "_\r\n", "$-1\r\n"]), "$1\r\na\r\n");
         assert_eq!(joined(&Join::Least, &[":7\r\n", ":5\r\n", ":6\r\n"]), ":5\r\n");
+        assert_eq!(joined(&Join::Least, &["*2\r\n:1\r\n:2\r\n", "*2\r\n:0\r\n:3\r\n"]), "*2\r\n:0\r\n:2\r\n");
         assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "+OK\r\n", "-ERR\r\n"]), "+OK\r\n");
         assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-UNKILLABLE\r\n"]), "-UNKILLABLE\r\n");
         assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-NOTBUSY a\r\n"]), "-NOTBUSY a\r\n");

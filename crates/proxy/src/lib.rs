@@ -9,12 +9,15 @@ mod joins;
 mod limits;
 mod links;
 mod parts;
+mod reading;
 mod run;
 mod scans;
 mod serve;
 mod slot_scans;
 mod start;
 mod upstream;
+mod waits;
 mod ways;
+mod written;
 
 pub use start::run;

@@ -5,11 +5,14 @@ use crate::joins::{Join, Part};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
+use crate::waits::Waits;
 use crate::ways::{Gathering, Split};
+use crate::written::Written;
 use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use value::rdb;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
 /// Where a request goes.
@@ -33,6 +36,10 @@ pub enum Plan {
     Blocks(NodeNo, Option<u16>),
     /// The same, and the connection is kept.
     Watch(NodeNo, Option<u16>),
+    /// To those of all servers that the client has written to, over connections that nobody else uses meanwhile.
+    Waits(Written),
+    /// To the servers at which this client waits.
+    Unblock(u64),
     /// To this server, which counts those who get it so much wrongly.
     Publish(NodeNo, Option<u16>, i64),
 }
@@ -50,8 +57,15 @@ impl Plan {
             | Plan::Everywhere(_)
             | Plan::Scan
             | Plan::Computed(..)
+            | Plan::Waits(_)
+            | Plan::Unblock(_)
             | Plan::Transaction(..) => None,
         }
+    }
+
+    /// Whether it goes over connections that the client has to itself.
+    pub fn is_apart(self) -> bool {
+        matches!(self, Plan::Waits(_)) || self.own().is_some()
     }
 }
 
@@ -79,10 +93,14 @@ pub fn parts_of(
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
+    waits: &Waits,
 ) -> Option<Parts> {
     Some(match plan {
-        Plan::One(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
-            Parts::one(node, slot, encoded(request))
+        Plan::One(node, slot) | Plan::Watch(node, slot) => Parts::one(node, slot, encoded(request)),
+        Plan::Blocks(node, slot) => {
+            let mut bytes = asking_who();
+            encode(&mut bytes, request);
+            Parts { replies: 2, ..Parts::one(node, slot, bytes) }
         }
         Plan::Publish(node, slot, by) => {
             Parts { join: Some(Join::Corrected(by)), ..Parts::one(node, slot, encoded(request)) }
@@ -125,6 +143,8 @@ pub fn parts_of(
                 Parts { each, join: Some(Join::Computed(Box::new(computed))), replies: 1 }
             }
         },
+        Plan::Waits(written) => waits_of(written, routes, request),
+        Plan::Unblock(client) => unblock(&waits.of(client), request),
         Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
@@ -134,6 +154,41 @@ pub fn parts_of(
             Parts { replies: queue.len() + 2, ..Parts::one(node, slot, bytes) }
         }
     })
+}
+
+/// A server knows what a connection has written to it, and not what its client has by others. Behind a write of no effect the connection has written all
+/// that there is, which is more than its client: libraries that are none, added to those that are there (a record in the stream of Redis 7 and of
+/// Valkey, too; since Redis 7.2 nothing less is one).
+fn waits_of(written: Written, routes: &Routes, request: &Request<'_>) -> Parts {
+    let mut bytes = asking_who();
+    if !written.is_nothing() {
+        encode_request(&mut bytes, &[b"FUNCTION", b"RESTORE", &rdb::dump_libraries(std::iter::empty())]);
+    }
+    encode(&mut bytes, request);
+    let to = routes.masters.iter().filter(|node| written.is_nothing() || written.has(**node, routes.version));
+    let each = to.map(|node| (*node, None, bytes.clone())).collect();
+    Parts { each, join: Some(Join::Least), replies: 3 - usize::from(written.is_nothing()) }
+}
+
+/// What goes in front of a request that waits: by which number the server knows the connection, for those who wake its client.
+fn asking_who() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_request(&mut bytes, &[b"CLIENT", b"ID"]);
+    bytes
+}
+
+/// A client is woken at the servers at which it waits, where it has other numbers.
+fn unblock(at: &[(NodeNo, i64)], request: &Request<'_>) -> Parts {
+    let each = at.iter().map(|(node, number)| {
+        let mut bytes = Vec::new();
+        encode_request_header(&mut bytes, request.len());
+        for (place, word) in request.iter().enumerate() {
+            let number = number.to_string();
+            encode_arg(&mut bytes, if place == 2 { number.as_bytes() } else { word });
+        }
+        (*node, None, bytes)
+    });
+    Parts { each: each.collect(), join: Some(Join::Most), replies: 1 }
 }
 
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
@@ -187,7 +242,7 @@ mod tests {
     fn parts(plan: Plan, line: &str) -> (Vec<(NodeNo, String)>, Option<Join>) {
         let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
         let request = RequestBuf::from_args(line.split(' '));
-        let parts = parts_of(plan, &routes, &request.as_request(), None, 4).unwrap();
+        let parts = parts_of(plan, &routes, &request.as_request(), None, 4, &Waits::default()).unwrap();
         let said = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")

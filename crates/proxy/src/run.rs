@@ -2,9 +2,9 @@
 
 use crate::computed;
 use crate::heard::{Heard, Topic};
-use crate::links::own::Watching;
+use crate::links::own::{Lane, Watching};
 use crate::links::{self, LinkTo, Links, Pushed, SharedLinks, conversation::Key};
-use crate::parts::{Plan, parts_of};
+use crate::parts::{Parts, Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
 use crate::ways::{self, Way};
@@ -17,7 +17,7 @@ use notify::pubsub::Kind;
 use server::dispatch::checks;
 use server::dispatch::{ownership, transaction};
 use server::rights;
-use server::session::ReplyMode;
+use server::session::{ReplyMode, Session};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::{Shown, Ticks, UnixMs};
@@ -45,6 +45,8 @@ enum Verdict {
     Here,
     /// It is judged again when what the client wants to listen to is listened to.
     Wait,
+    /// It is judged again at this moment: clients are paused.
+    Paused(UnixMs),
     /// It is refused.
     Refuse(Error),
 }
@@ -91,6 +93,10 @@ impl Runner {
                 (Verdict::Wait, _) => {
                     wait_without_silence(front, Wait::Heard);
                     stop = Stop::Fetching { next: at };
+                    break;
+                }
+                (Verdict::Paused(until), _) => {
+                    stop = Stop::Paused { next: at, until };
                     break;
                 }
                 (verdict, _) if front.owed > 0 => {
@@ -144,6 +150,9 @@ impl Runner {
             checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
             _ => return Verdict::Refuse(ways::refusal(command)),
         }
+        if let Some(until) = checks::paused_until(&self.proxy.host, &front.inner, command, request, now) {
+            return Verdict::Paused(until);
+        }
         let confined = checks::confinement(&front.inner, command);
         if let Some(error) = confined.or_else(|| checks::watching_only(&front.inner, command.row.flags)) {
             return Verdict::Refuse(error);
@@ -175,8 +184,16 @@ impl Runner {
             Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
                 return self.to_owner(slot, Plan::Watch);
             }
+            Way::Waits => Plan::Waits(front.written),
             Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
             Way::Listen => return self.listen(front, command, request),
+            Way::Track => return self.track(front, request),
+            Way::Unblock => {
+                match request.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()) {
+                    Some(client) if !self.proxy.waits.of(client).is_empty() => Plan::Unblock(client),
+                    _ => return Verdict::Here,
+                }
+            }
             Way::Publish => {
                 let (hearing, channel) = (&self.proxy.hearing, request.arg(1));
                 let pubsub = &self.proxy.host.pubsub;
@@ -207,11 +224,16 @@ impl Runner {
     fn listen(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
         let topics = topics_of(command, request);
         let routes = self.links.borrow().routes.clone();
-        match self.proxy.hearing.listen(&routes, &topics, &front.inner.client) {
-            Heard::Yes => Verdict::Here,
-            Heard::NotYet => Verdict::Wait,
-            Heard::Refused(reason) => Verdict::Refuse(Error::line(format!("ERR proxy: {reason}"))),
+        when_heard(self.proxy.hearing.listen(&routes, &topics, &front.inner.client))
+    }
+
+    /// Has a client track what it caches, once servers tell what changes.
+    fn track(&self, front: &Front, request: &Request<'_>) -> Verdict {
+        if !request.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"on")) {
+            return Verdict::Here;
         }
+        let routes = self.links.borrow().routes.clone();
+        when_heard(self.proxy.changes.listen(&routes, &front.inner.client))
     }
 
     /// Sends a request to the server that has this slot. One of a command with keys that has none is wrong, which any server says in its words.
@@ -373,13 +395,17 @@ impl Runner {
             front.wait_for(Wait::Owed(OWED_MAX / 2));
             return false;
         }
+        if front.reading.is_full() {
+            front.wait_for(Wait::Owed(0));
+            return false;
+        }
         // What was asked by other routes is answered first, so that nothing overtakes it.
         let (version, is_redirected) = {
             let links = &mut *self.links.borrow_mut();
             let is_redirected = |key| links.conversations.is_redirected(key);
             (links.routes.version, front.key.is_some_and(is_redirected))
         };
-        let is_apart = front.is_alone || plan.own().is_some();
+        let is_apart = front.is_alone || plan.is_apart();
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -387,14 +413,17 @@ impl Runner {
         front.version = version;
         let own = self.proxy.host.names.own(Some(command), request);
         if let (Plan::One(node, slot), None, Some(sent)) = (plan, &own, request.as_sent()) {
-            return self.send_as_it_is(front, (node, slot), command, sent);
+            return self.send_as_it_is(front, (node, slot), (command, request), sent);
         }
         let request = own.as_ref().map_or(*request, RequestBuf::as_request);
-        if let Some((node, slot)) = plan.own() {
-            self.send_alone(front, (plan, node, slot), &request);
-            return true;
+        match plan.own() {
+            Some((node, slot)) => {
+                self.send_alone(front, (plan, node, slot), command, &request);
+                true
+            }
+            None if plan.is_apart() => self.send_beside(front, plan, &request),
+            None => self.send_parts(front, plan, command, &request),
         }
-        self.send_parts(front, plan, command, &request)
     }
 
     #[inline]
@@ -402,7 +431,7 @@ impl Runner {
         &mut self,
         front: &mut Front,
         (node, slot): (NodeNo, Option<u16>),
-        command: &Command,
+        (command, request): (&Command, &Request<'_>),
         sent: &[u8],
     ) -> bool {
         let links = &mut *self.links.borrow_mut();
@@ -412,11 +441,14 @@ impl Runner {
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
-        links.push(
-            at,
-            sent,
-            Pushed { whose, reply: (number, 0), slot, is_of_script: command.runs_script(), ..Pushed::ONE },
-        );
+        if front.inner.tracking.is_some() {
+            self.proxy.put_down(front, command, request);
+        }
+        let is_of_script = command.runs_script();
+        if is_of_script || command.is(Flags::WRITE) {
+            front.written.note(node, front.version);
+        }
+        links.push(at, sent, Pushed { whose, reply: (number, 0), slot, is_of_script, ..Pushed::ONE });
         true
     }
 
@@ -425,21 +457,25 @@ impl Runner {
         &mut self,
         front: &mut Front,
         (plan, node, slot): (Plan, NodeNo, Option<u16>),
+        command: &Command,
         request: &Request<'_>,
     ) {
         let links = &mut *self.links.borrow_mut();
         let client = front.inner.client.id;
         let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
         let way = LinkTo { node, protocol, db };
-        let parts = parts_of(plan, &links.routes, request, front.inner.transaction.as_deref(), 0);
+        let transaction = front.inner.transaction.as_deref();
+        let parts = parts_of(plan, &links.routes, request, transaction, 0, &self.proxy.waits);
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
+        self.proxy.put_down(front, command, request);
         front.is_alone = true;
         let one = Pushed { whose, reply: (number, 0), slot, ..Pushed::ONE };
         let (at, pushed) = match plan {
             Plan::Watched(..) => {
                 end_transaction(&self.proxy, front);
                 front.watched_slot = None;
+                front.written.note(node, front.version);
                 let Some(at) = links.watching(client, (protocol, db)) else {
                     // What was watched may have changed.
                     links.conversations.answer(whose, (number, 0), null(protocol));
@@ -449,18 +485,49 @@ impl Runner {
             }
             Plan::Watch(..) => {
                 front.watched_slot = slot;
-                (links.take_own(client, way), Pushed { watching: Watching::Begins, ..one })
+                (links.take_own(Lane::of_keys(client), way), Pushed { watching: Watching::Begins, ..one })
             }
             _ => {
-                front.is_blocked = true;
-                front.inner.client.set_trait(Traits::BLOCKED, true);
-                (links.take_own(client, way), Pushed { waits: true, ..one })
+                front.written.note(node, front.version);
+                front.block();
+                (links.take_own(Lane::of_keys(client), way), Pushed { waits: true, ..one })
             }
         };
         for (.., bytes) in parts.iter().flat_map(|parts| &parts.each) {
             let replies = parts.as_ref().map_or(1, |parts| parts.replies);
             links.push_own(at, bytes, Pushed { replies, ..pushed });
         }
+    }
+
+    /// Sends a request to several servers over connections that the client has to itself. It is owed nothing else.
+    fn send_beside(&mut self, front: &mut Front, plan: Plan, request: &Request<'_>) -> bool {
+        let links = &mut *self.links.borrow_mut();
+        let parts = parts_of(plan, &links.routes, request, None, 0, &self.proxy.waits);
+        let Some(Parts { each, join: Some(join), replies }) = parts.filter(|parts| !parts.each.is_empty())
+        else {
+            return self.refuse_unserved(front);
+        };
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let number = links.conversations.owe_joined(whose, (join, each.len()), (protocol, db), is_wanted);
+        front.is_alone = true;
+        front.block();
+        let client = front.inner.client.id;
+        for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
+            let at = links.take_own(Lane { client, number: part + 1 }, LinkTo { node, protocol, db });
+            let one = Pushed { whose, reply: (number, part), slot, ..Pushed::ONE };
+            links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits: true, ..one });
+        }
+        true
+    }
+
+    /// No server has what a request is about.
+    fn refuse_unserved(&self, front: &mut Front) -> bool {
+        self.proxy.upstream.hurry();
+        front.refused = Some(Error::text(NOT_SERVED));
+        front.wait_for(Wait::Owed(0));
+        front.inner.client.wake();
+        false
     }
 
     fn send_parts(
@@ -473,13 +540,9 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
-        let parts = parts_of(plan, &links.routes, request, transaction, luck);
+        let parts = parts_of(plan, &links.routes, request, transaction, luck, &self.proxy.waits);
         let Some(parts) = parts.filter(|parts| !parts.each.is_empty()) else {
-            self.proxy.upstream.hurry();
-            front.refused = Some(Error::text(NOT_SERVED));
-            front.wait_for(Wait::Owed(0));
-            front.inner.client.wake();
-            return false;
+            return self.refuse_unserved(front);
         };
         let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
         let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
@@ -490,10 +553,11 @@ impl Runner {
         if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
             return wait_for_room(front);
         }
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        self.proxy.put_down(front, command, request);
         if matches!(plan, Plan::Transaction(..)) {
             end_transaction(&self.proxy, front);
         }
-        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = match parts.join {
             Some(join) => {
                 links.conversations.owe_joined(whose, (join, places.len()), (protocol, db), is_wanted)
@@ -503,6 +567,10 @@ impl Runner {
         // What it asks later comes behind what is asked for it further.
         front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..));
         let is_of_script = command.runs_script();
+        let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
+        for (node, ..) in parts.each.iter().filter(|_| may_write) {
+            front.written.note(*node, front.version);
+        }
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
             let replies = parts.replies;
@@ -516,7 +584,12 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         if let Some(key) = front.key {
             front.owed = links.conversations.take(key, out);
+            if links.conversations.is_redirected(key) {
+                front.written.note_any();
+            }
             if front.owed == 0 {
+                let is_whole = front.inner.tracking.is_none() || self.proxy.changes.is_whole(&links.routes);
+                front.reading.end(&self.proxy.host.net.clients, &front.inner.client, is_whole);
                 links.conversations.end(key);
                 front.key = None;
                 front.is_alone = false;
@@ -548,6 +621,33 @@ fn end_transaction(proxy: &Proxy, front: &mut Front) {
             let (caller, request) = (front.inner.caller(), queued.request());
             host.monitors.show(&host.net.clients, &caller, queued.command(), &request);
         }
+    }
+}
+
+/// What becomes of a request whose client wants to listen.
+fn when_heard(heard: Heard) -> Verdict {
+    match heard {
+        Heard::Yes => Verdict::Here,
+        Heard::NotYet => Verdict::Wait,
+        Heard::Refused(reason) => Verdict::Refuse(Error::line(format!("ERR proxy: {reason}"))),
+    }
+}
+
+impl Proxy {
+    /// Puts a client that tracks down for what a request is about to read, or those of its transaction are.
+    fn put_down(&self, front: &mut Front, command: &Command, request: &Request<'_>) {
+        let Front { inner: Session { client, tracking, transaction, .. }, reading, .. } = front;
+        let Some(tracker) = tracking.as_deref_mut() else { return };
+        let told_by = (&*self.host.tracking, &*self.host.net.clients);
+        match transaction {
+            Some(transaction) => {
+                for queued in transaction.queue() {
+                    reading.put_down(told_by, (client, &*tracker), (queued.command(), &queued.request()));
+                }
+            }
+            None => reading.put_down(told_by, (client, &*tracker), (command, request)),
+        }
+        tracker.is_singled_out = false;
     }
 }
 

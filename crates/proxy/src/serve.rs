@@ -1,13 +1,16 @@
 //! The proxy as `net` sees it.
 
-use crate::heard::Hearing;
+use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
+use crate::reading::Reading;
 use crate::run::Runner;
 use crate::upstream::Upstream;
+use crate::waits::Waits;
 use crate::ways::Way;
+use crate::written::Written;
 use command::Error;
 use config::Config;
-use net::client::Client;
+use net::client::{Client, Traits};
 use net::service::{self, Closing, Service, Session as _, Stop, Until};
 use net::{Shared, tls};
 use server::server::Server;
@@ -24,6 +27,10 @@ pub struct Proxy {
     pub upstream: Arc<Upstream>,
     /// What its clients listen to.
     pub hearing: Hearing,
+    /// Which keys are modified, for those of them that track.
+    pub changes: Changes,
+    /// At which servers its clients wait.
+    pub waits: Waits,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -42,6 +49,10 @@ pub struct Front {
     pub version: u64,
     /// The slot of the keys of its transaction, as far as that has come.
     pub queued_slot: Option<u16>,
+    /// What it is owed that it caches.
+    pub reading: Reading,
+    /// Which servers it has written to.
+    pub written: Written,
     /// The slot of the keys that it watches.
     pub watched_slot: Option<u16>,
     /// What it is owed comes over a connection that it has to itself: what it asks next waits.
@@ -67,6 +78,12 @@ impl Front {
     /// Nothing further is run before this.
     pub fn wait_for(&mut self, wait: Wait) {
         self.wait = Some(wait);
+    }
+
+    /// Nothing further is run for it, nor is it kept, before what it waits for at servers is there.
+    pub fn block(&mut self) {
+        self.is_blocked = true;
+        self.inner.client.set_trait(Traits::BLOCKED, true);
     }
 
     /// It was woken, and may be owed less than before.
@@ -136,6 +153,8 @@ impl Service for Proxy {
             refused: None,
             version: 0,
             queued_slot: None,
+            reading: Reading::default(),
+            written: Written::default(),
             watched_slot: None,
             is_alone: false,
             is_blocked: false,
@@ -208,6 +227,7 @@ impl Service for Proxy {
             links::forget(key);
         }
         (front.owed, front.is_alone) = (0, false);
+        front.reading = Reading::default();
         true
     }
 }

@@ -1,10 +1,12 @@
 //! The story of one run of `tarn proxy`.
 
 use crate::check;
-use crate::heard::Hearing;
+use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::Upstream;
+use crate::waits::Waits;
+use crate::ways;
 use config::{Config, Startup};
 use net::{descriptors, encryption, listen::Listeners};
 use server::server::Server;
@@ -105,9 +107,15 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     );
     listeners.addresses().iter().for_each(|(_, address)| log!(Notice, "Listening on {address}"));
     warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
-    let (hearing, ways) = (Hearing::default(), crate::ways::table());
-    let proxy = Arc::new(Proxy { host: host.clone(), upstream, hearing, ways });
-    Hearing::begin(&proxy)?;
+    let proxy = Arc::new(Proxy {
+        host: host.clone(),
+        upstream,
+        hearing: Hearing::default(),
+        changes: Changes::default(),
+        waits: Waits::default(),
+        ways: ways::table(),
+    });
+    heard::begin(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
 }
 

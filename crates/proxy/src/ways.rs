@@ -26,8 +26,14 @@ pub enum Way {
     Blocks,
     /// The same, and the connection is kept.
     Watch,
+    /// To the servers that the client has written to, over connections that nobody else uses meanwhile.
+    Waits,
     /// The proxy answers when it listens to what the client wants to.
     Listen,
+    /// The proxy answers when the servers tell which keys are modified.
+    Track,
+    /// To the servers at which the client waits that is to be woken.
+    Unblock,
     /// To the server at which whoever listens does so.
     Publish,
     /// The proxy answers, and keys that were watched are not watched any more.
@@ -102,17 +108,7 @@ const HERE: &[&str] = &[
 ];
 
 /// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
-const NOT_HERE: &[&str] = &[
-    "config|rewrite",
-    "client|caching",
-    "client|getredir",
-    "client|no-touch",
-    "client|pause",
-    "client|tracking",
-    "client|trackinginfo",
-    "client|unblock",
-    "client|unpause",
-];
+const NOT_HERE: &[&str] = &["config|rewrite", "client|no-touch"];
 
 /// Commands with keys that the server itself runs, and not its data's part.
 const BY_KEY: &[&str] = &[
@@ -188,7 +184,10 @@ pub fn way_of(command: &Command) -> Way {
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
         "watch" => return Way::Watch,
+        "wait" | "waitaof" => return Way::Waits,
         "subscribe" | "psubscribe" | "ssubscribe" => return Way::Listen,
+        "client|tracking" => return Way::Track,
+        "client|unblock" => return Way::Unblock,
         "publish" | "spublish" => return Way::Publish,
         "unwatch" => return Way::Unwatch,
         _ => {}
@@ -292,9 +291,7 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "wait",
-            "client|tracking",
-            "client|pause",
+            "client|no-touch",
             "debug",
             "replicaof",
             "psync",
@@ -307,9 +304,10 @@ mod tests {
         }
         assert_eq!(table().len(), command::table::command_count());
         assert_eq!(
-            (way("watch"), way("ssubscribe"), way("publish")),
-            (Way::Watch, Way::Listen, Way::Publish)
+            (way("watch"), way("ssubscribe"), way("publish"), way("client|tracking")),
+            (Way::Watch, Way::Listen, Way::Publish, Way::Track)
         );
+        assert_eq!((way("wait"), way("waitaof")), (Way::Waits, Way::Waits));
         assert_eq!((way("punsubscribe"), way("pubsub|numsub")), (Way::Here, Way::Here));
         assert!(["blpop", "xread", "blmove", "bzmpop"].iter().all(|name| way(name) == Way::Blocks));
         assert_eq!(way("mget"), Way::Split(Split::Places));
@@ -329,8 +327,10 @@ mod tests {
             Way::Computed => "of one slot, passed on; of several, on copies",
             Way::Blocks => "of one slot, passed on; what waits has a connection of its own",
             Way::Watch => "of one slot, passed on, over a connection that is kept",
+            Way::Waits => "to the servers that the client has written to",
             Way::Publish => "to the server of the channel's slot",
-            Way::Listen => "here, once the servers are listened to",
+            Way::Unblock => "to the servers at which that client waits",
+            Way::Listen | Way::Track => "here, once the servers are listened to",
             Way::Everywhere(_) => "to all servers",
             Way::Scan => "to all servers, one after the other",
             Way::Exec => "what was queued is passed on",

@@ -175,8 +175,9 @@ pub struct Client {
     pub subscriptions: [AtomicU32; 3],
     /// The client that gets its invalidations; 0 is itself.
     pub redirection: AtomicU64,
-    /// Invalidations of its own that went to that one.
-    pub redirected: AtomicU64,
+    /// Invalidations of its own that may have come in front of the reply that they are about: they went to that one, or while it was owed replies that come
+    /// from elsewhere.
+    pub overtaking: AtomicU64,
     /// When it last sent something.
     pub active_at_ms: AtomicU64,
     /// The last command, or `usize::MAX`.
@@ -236,7 +237,7 @@ impl Client {
             protocol: AtomicU32::new(2),
             subscriptions: Default::default(),
             redirection: AtomicU64::new(0),
-            redirected: AtomicU64::new(0),
+            overtaking: AtomicU64::new(0),
             active_at_ms: AtomicU64::new(now.0),
             last_command: AtomicUsize::new(usize::MAX),
             input_bytes: AtomicUsize::new(0),

@@ -38,8 +38,8 @@ impl Invalid {
     /// Sends it to a tracking client, or to the one that it is redirected to.
     pub fn send(&self, clients: &Clients, client: &Arc<Client>) {
         let redirection = client.redirection.load(Ordering::Relaxed);
-        if redirection != 0 {
-            client.redirected.fetch_add(1, Ordering::Release);
+        if redirection != 0 || client.traits().contains(Traits::OWED) {
+            client.overtaking.fetch_add(1, Ordering::Release);
         }
         match redirection {
             0 => client::deliver(clients, client, |mail, protocol| {

@@ -104,8 +104,8 @@ pub struct Served {
 /// What was so when a command of a tracking client began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// How many invalidations of the client had gone to another.
-    redirected: u64,
+    /// How many invalidations of the client may have come too early.
+    overtaking: u64,
     /// The client whose transaction or script the command is part of; 0 if it stands alone.
     around: u64,
 }
@@ -215,7 +215,7 @@ impl Tracking {
         command: &Command,
         request: &Request<'_>,
     ) -> Before {
-        let redirected = client.redirected.load(Ordering::Acquire);
+        let overtaking = client.overtaking.load(Ordering::Acquire);
         let is_reading = tracker.caches(command);
         let running = &self.workers[worker];
         let around = running.client.swap(client.id, Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Tracking {
             let mut fresh = running.fresh.lock();
             self.put_down(clients, client.id, command, request, |key| fresh.add(key));
         }
-        Before { redirected, around }
+        Before { overtaking, around }
     }
 
     /// Called after it; there is no tracker if it ended the session's tracking.
@@ -244,7 +244,7 @@ impl Tracking {
         }
         // What was told to another since this one was put down has no place in its own mail that shows when it was.
         if let Some(tracker) = tracker
-            && client.redirected.load(Ordering::Acquire) != before.redirected
+            && client.overtaking.load(Ordering::Acquire) != before.overtaking
         {
             tracker.forget_again(clients, client, command, request);
         }
@@ -395,6 +395,12 @@ impl Tracking {
     }
 }
 
+/// Tells a client that tracks to forget keys.
+pub fn forget(clients: &Clients, client: &Arc<Client>, keys: &[Box<[u8]>]) {
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+    Invalid::keys(&keys).send(clients, client);
+}
+
 /// The clients in the order in which they came.
 fn in_order(tracking: &HashMap<u64, Arc<Client>>) -> Vec<&Arc<Client>> {
     let mut all: Vec<_> = tracking.values().collect();
@@ -432,16 +438,20 @@ const KEY_BYTES_USUAL: usize = 256;
 const TABLE_BYTES_LEAST: usize = 1 << 20;
 
 impl Tracker {
-    /// Whether the session caches what a command reads.
-    pub fn caches(&self, command: &Command) -> bool {
-        let is_put_down = match self.mode {
+    /// Whether what is read now is put down.
+    pub fn puts_down(&self) -> bool {
+        match self.mode {
             Mode::Broadcast(_) => false,
             Mode::Reads(Reads::All) => true,
             Mode::Reads(Reads::OptIn) => self.is_singled_out,
             Mode::Reads(Reads::OptOut) => !self.is_singled_out,
-        };
+        }
+    }
+
+    /// Whether the session caches what a command reads.
+    pub fn caches(&self, command: &Command) -> bool {
         // What a script reads is put down when it reads it.
-        is_put_down && command.is(Flags::READONLY) && !command.runs_script()
+        self.puts_down() && command.is(Flags::READONLY) && !command.runs_script()
     }
 
     /// Tells its session to forget what it has just read: the change that it was told of in front of the reply may have been of one

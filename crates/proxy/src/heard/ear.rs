@@ -1,9 +1,10 @@
 //! Connections that listen: one to each server where something is to be heard. RESP2, which every server speaks.
 //!
-//! Thread rule: a thread of its own for all of them.
+//! Thread rule: that of all that listens.
 
+use super::line::{Line, Waited};
 use super::{Change, Topic, is_of_events};
-use crate::links::{self, LinkTo, Socket};
+use crate::links::{self, LinkTo};
 use crate::serve::Proxy;
 use crate::upstream::NodeNo;
 use net::service::Service;
@@ -14,31 +15,25 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::log;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, interval, sleep, timeout_at};
-use wire::{Decoder, Protocol, Value, encode_request};
+use tokio::task::spawn_local;
+use tokio::time::{interval, sleep};
+use wire::{Protocol, Value, encode_request};
 
 /// How often it is looked at whether what is heard is still wanted, and where.
 const LOOK: Duration = Duration::from_millis(100);
 /// Before a server that was not reached is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// A server that says nothing for so long is asked whether it is there.
-const SILENCE: Duration = Duration::from_secs(5);
-const READ_BYTES: usize = 64 << 10;
 /// How errors begin that are over when the slot's owner is known.
 const ELSEWHERE: [&str; 3] = ["MOVED ", "CLUSTERDOWN ", "LOADING "];
 
-/// Begins the thread.
-pub fn begin(proxy: Arc<Proxy>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let run = move || LocalSet::new().block_on(&runtime, listen_for(proxy));
-    std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
+/// How long a server may owe something before its connection counts as lost; zero: for ever.
+pub fn patience(proxy: &Proxy) -> Duration {
+    Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()))
 }
 
 /// Has one listen at each server where something is to be heard, as long as the proxy runs.
-async fn listen_for(proxy: Arc<Proxy>) {
+pub async fn listen_for(proxy: Arc<Proxy>) {
     let mut known = BTreeSet::new();
     let mut changes = proxy.hearing.version.subscribe();
     let mut looks = interval(LOOK);
@@ -77,7 +72,7 @@ impl Ear {
             match links::connect(&self.proxy, &server, way).await {
                 Ok(socket) => {
                     is_told = false;
-                    let Err(error) = self.listen(socket).await;
+                    let Err(error) = self.listen(Line::new(socket, patience(&self.proxy))).await;
                     log!(Warning, "What is published at {server} is not heard: {}", config::sentence(&error));
                     self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
                 }
@@ -96,11 +91,9 @@ impl Ear {
     }
 
     /// Listens until the connection is lost.
-    async fn listen(&mut self, mut socket: Socket) -> io::Result<Infallible> {
-        let patience = Duration::from_secs(u64::from(self.proxy.host.engine.config.proxy_shard_timeout_s()));
-        let (mut decoder, mut buffer) = (Decoder::new(), vec![0; READ_BYTES]);
+    async fn listen(&mut self, mut line: Line) -> io::Result<Infallible> {
         let mut said = VecDeque::new();
-        let (mut is_new, mut heard_at, mut is_asked) = (true, Instant::now(), false);
+        let mut is_new = true;
         loop {
             let mut bytes = Vec::new();
             for change in self.proxy.hearing.take_changes(self.node, is_new) {
@@ -108,36 +101,18 @@ impl Ear {
                 said.push_back(change);
             }
             is_new = false;
-            socket.write_all(&bytes).await?;
-            socket.flush().await?;
-            let silent_at = heard_at + if is_asked { patience } else { SILENCE };
-            let read = tokio::select! {
-                read = timeout_at(silent_at, socket.read(&mut buffer)) => read,
+            line.say(&bytes).await?;
+            let waited = tokio::select! {
+                waited = line.wait() => waited?,
                 changed = self.changes.changed() => match changed {
                     Ok(()) => continue,
                     Err(_) => return Err(ErrorKind::ConnectionAborted.into()),
                 },
             };
-            match read {
-                Err(_) if !is_asked => {
-                    let mut ping = Vec::new();
-                    encode_request(&mut ping, &[b"PING"]);
-                    socket.write_all(&ping).await?;
-                    socket.flush().await?;
-                    (is_asked, heard_at) = (true, Instant::now());
-                }
-                // It is waited for without end.
-                Err(_) if patience.is_zero() => heard_at = Instant::now() + SILENCE,
-                Err(_) => return Err(ErrorKind::TimedOut.into()),
-                Ok(read) => {
-                    let count = read?;
-                    if count == 0 {
-                        return Err(ErrorKind::UnexpectedEof.into());
-                    }
-                    (is_asked, heard_at) = (false, Instant::now());
-                    decoder.feed(&buffer[..count]);
-                    let invalid = |_| io::Error::from(ErrorKind::InvalidData);
-                    while let Some(value) = decoder.decode().map_err(invalid)? {
+            match waited {
+                Waited::Silent => line.ask().await?,
+                Waited::Came => {
+                    while let Some(value) = line.take()? {
                         self.take(&mut said, value);
                     }
                 }

@@ -6,12 +6,17 @@
 //!
 //! Lock order: the state before a lock of the registry of subscribers, never behind one.
 //!
-//! Thread rule: shared. [`ear`] runs on a thread of its own.
+//! Keys that are modified are heard of by connections of their own ([`changes`]).
+//!
+//! Thread rule: shared. Connections are on a thread of their own, [`begin`].
 
+mod changes;
 mod ear;
+mod line;
 
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
+pub use changes::Changes;
 use net::client::{Client, Signal};
 use notify::pubsub::{self, Kind, PubSub};
 use parking_lot::Mutex;
@@ -20,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 use wire::key_slot;
 
 /// How long a topic is listened to that nobody has subscribed to yet, or any more.
@@ -119,6 +125,18 @@ impl State {
     }
 }
 
+/// Begins to listen for a proxy's clients, on a thread for all connections.
+///
+/// # Errors
+/// Those of the system.
+pub fn begin(proxy: &Arc<Proxy>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let proxy = proxy.clone();
+    let listen = async { tokio::join!(ear::listen_for(proxy.clone()), changes::follow(proxy)) };
+    let run = move || LocalSet::new().block_on(&runtime, listen);
+    std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
+}
+
 /// What all of a proxy's clients listen to.
 pub struct Hearing {
     state: Mutex<State>,
@@ -163,14 +181,6 @@ fn places(routes: &Routes, (kind, name): &Topic, heard_at: Option<&BTreeSet<Node
 }
 
 impl Hearing {
-    /// Begins to listen for a proxy's clients.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn begin(proxy: &Arc<Proxy>) -> io::Result<()> {
-        ear::begin(proxy.clone())
-    }
-
     /// A client wants to listen to all of these.
     pub fn listen(&self, routes: &Routes, topics: &[Topic], client: &Arc<Client>) -> Heard {
         let now = Instant::now();

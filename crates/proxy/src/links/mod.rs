@@ -13,6 +13,7 @@ mod socket;
 mod task;
 mod turns;
 
+use crate::joins;
 use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
@@ -59,8 +60,8 @@ struct Ticket {
     bytes: usize,
     /// How many of its replies have come.
     came: usize,
-    /// What one of them said that was sent elsewhere.
-    moved: Option<Box<[u8]>>,
+    /// The first of these that was an error, where that counts; of a transaction, that which sent it elsewhere.
+    refused: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
     /// How many bytes of it are an ASKING in front, which is for one server.
@@ -139,9 +140,11 @@ pub struct Pushed {
     pub slot: Option<u16>,
     /// How many replies there are to it, of which the last one counts.
     pub replies: usize,
+    /// If one of them is an error, that one counts.
+    pub needs_all: bool,
     /// A script makes its reply.
     pub is_of_script: bool,
-    /// It may wait at the server for as long as it likes.
+    /// It may wait at the server for as long as it likes. In front of it the server is asked by which number it knows the connection.
     pub waits: bool,
     /// What its client is told if it is certain that it was not executed, and is not to be tried again.
     pub unless_executed: Option<&'static [u8]>,
@@ -156,6 +159,7 @@ impl Pushed {
         reply: (0, 0),
         slot: None,
         replies: 1,
+        needs_all: false,
         is_of_script: false,
         waits: false,
         unless_executed: None,
@@ -267,7 +271,7 @@ impl Links {
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
         let ticket =
-            Ticket { pushed, bytes: request.len(), came: 0, moved: None, redirections: 0, asking_bytes: 0 };
+            Ticket { pushed, bytes: request.len(), came: 0, refused: None, redirections: 0, asking_bytes: 0 };
         self.enqueue(at, request, ticket);
     }
 
@@ -345,21 +349,28 @@ impl Links {
         };
         ticket.came += 1;
         if ticket.came < ticket.pushed.replies {
-            if ticket.moved.is_none() && reply.starts_with(b"-MOVED ") {
-                ticket.moved = Some(reply.into());
+            let counts: &[u8] = if ticket.pushed.needs_all { b"-" } else { b"-MOVED " };
+            if ticket.refused.is_none() && reply.starts_with(counts) {
+                ticket.refused = Some(reply.into());
+            }
+            if ticket.pushed.waits
+                && let Some(number) = joins::number(reply)
+            {
+                self.note_waiting(at, number);
             }
             return Ok(());
         }
         let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
         link.answered += ticket.bytes;
+        let refused = ticket.refused.take();
         if reply.first() == Some(&b'-') && self.routes.is_cluster {
             // Of a transaction none of whose requests was done.
-            let moved = ticket.moved.take().filter(|_| reply.starts_with(b"-EXECABORT"));
-            let line = moved.as_deref().unwrap_or(reply);
+            let line = refused.as_deref().filter(|_| reply.starts_with(b"-EXECABORT")).unwrap_or(reply);
             if self.redirect(at, &ticket, line) {
                 return Ok(());
             }
         }
+        let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
         self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, reply);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
@@ -412,7 +423,7 @@ impl Links {
         let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
-            moved: None,
+            refused: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),
             pushed: Pushed {

@@ -1,14 +1,15 @@
-//! Links that a client has to itself, for what holds up all behind it on a connection or stands in the state of one: commands that wait for a key,
-//! and watched keys.
+//! Links that a client has to itself, for what holds up all behind it on a connection or stands in the state of one: commands that wait for a key or
+//! for replicas, and watched keys.
 //!
-//! A client has one at most, with one request under way. It is given back in the state of a new one, or else closed: what nobody has serves the next
-//! client that wants one to that server.
+//! A client has one at most of each of its lanes, with one request under way. It is given back in the state of a new one, or else closed: what nobody has
+//! serves the next client that wants one to that server.
 //!
 //! Invariant: a transaction behind WATCH goes over the very connection that watches, or is not executed at all.
 
 use super::{Link, LinkTo, Links, Pushed};
 use crate::upstream::NodeNo;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use wire::{Protocol, encode_request};
 
 /// How many that nobody has are kept of a kind.
@@ -17,8 +18,7 @@ const IDLE_MAX: usize = 16;
 /// Who has which.
 #[derive(Default)]
 pub struct Owners {
-    /// By the numbers of clients.
-    held: HashMap<u64, Held>,
+    held: BTreeMap<Lane, Held>,
     /// Those that nobody has.
     idle: HashMap<(NodeNo, bool, usize), Vec<usize>>,
     /// Places of links that are over.
@@ -45,23 +45,44 @@ pub enum Watching {
     Ends,
 }
 
-/// What a link is to the client that has it: the number of its client; None: nobody's for now.
+/// One of those that a client may have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lane {
+    /// The client's number.
+    pub client: u64,
+    /// 0: where it watches, and waits for keys; others: where it waits for a server beside others.
+    pub number: u16,
+}
+
+impl Lane {
+    /// The one where keys are watched, and waited for.
+    pub fn of_keys(client: u64) -> Lane {
+        Lane { client, number: 0 }
+    }
+
+    /// All of a client's.
+    pub fn all_of(client: u64) -> RangeInclusive<Lane> {
+        Lane::of_keys(client)..=Lane { client, number: u16::MAX }
+    }
+}
+
+/// What a link is to the client that has it: which of its lanes; None: nobody's for now.
 #[derive(Debug)]
-pub struct Ownership(Option<u64>);
+pub struct Ownership(Option<Lane>);
 
 fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
     (way.node, way.protocol == Protocol::Resp3, way.db)
 }
 
 impl Links {
-    /// The link that a client has to itself from now on, to this server, for this database and protocol. What it had watched by another one is as good as
+    /// The link that a client has to itself from now on in a lane, to this server, for this database and protocol. What it had watched by another one is as good as
     /// changed.
-    pub fn take_own(&mut self, client: u64, way: LinkTo) -> usize {
-        let had = self.owners.held.get(&client).map(|held| (held.at, held.watches > 0, held.is_disturbed));
+    pub fn take_own(&mut self, lane: Lane, way: LinkTo) -> usize {
+        let had = self.owners.held.get(&lane).map(|held| (held.at, held.watches > 0, held.is_disturbed));
         if let Some((at, ..)) = had.filter(|(at, ..)| kind(self.links[*at].way) == kind(way)) {
             return at;
         }
-        let at = self.find_own(client, way);
+        let at = self.find_own(lane, way);
         match had {
             // Its connection watches what nobody else does.
             Some((before, true, _)) => self.close(before),
@@ -69,7 +90,7 @@ impl Links {
             None => {}
         }
         let is_disturbed = had.is_some_and(|(_, watches, was_disturbed)| watches || was_disturbed);
-        self.owners.held.insert(client, Held { at, watches: 0, is_disturbed });
+        self.owners.held.insert(lane, Held { at, watches: 0, is_disturbed });
         at
     }
 
@@ -88,39 +109,53 @@ impl Links {
 
     /// The link by which a client watches keys in this database and protocol, if nothing is known to have happened to them.
     pub fn watching(&self, client: u64, speaks: (Protocol, usize)) -> Option<usize> {
-        let held = self.owners.held.get(&client).filter(|held| held.watches > 0 && !held.is_disturbed)?;
+        let held = self
+            .owners
+            .held
+            .get(&Lane::of_keys(client))
+            .filter(|held| held.watches > 0 && !held.is_disturbed)?;
         let way = self.links[held.at].way;
         ((way.protocol, way.db) == speaks).then_some(held.at)
     }
 
     /// A client watches nothing any more.
     pub fn unwatch(&mut self, client: u64) {
-        let Some(held) = self.owners.held.get(&client) else { return };
+        let lane = Lane::of_keys(client);
+        let Some(held) = self.owners.held.get(&lane) else { return };
         let (at, is_sound) = (held.at, held.watches > 0 && !held.is_disturbed);
         if is_sound && self.links[at].tickets.is_empty() {
             let mut request = Vec::new();
             encode_request(&mut request, &[b"UNWATCH"]);
             self.push_own(at, &request, Pushed { watching: Watching::Ends, ..Pushed::ONE });
         } else {
-            self.close_own(client, at);
+            self.close_own(lane, at);
         }
     }
 
-    /// A client has gone away, or waits for nothing any more: what it has asked for by a link of its own is not done if that can be helped.
+    /// A client has gone away, or waits for nothing any more: what it has asked for by links of its own is not done if that can be helped.
     pub fn dismiss(&mut self, client: u64) {
-        if let Some(at) = self.owners.held.get(&client).map(|held| held.at) {
-            self.close_own(client, at);
-        }
+        let had: Vec<_> =
+            self.owners.held.range(Lane::all_of(client)).map(|(lane, held)| (*lane, held.at)).collect();
+        had.into_iter().for_each(|(lane, at)| self.close_own(lane, at));
     }
 
-    fn close_own(&mut self, client: u64, at: usize) {
-        self.owners.held.remove(&client);
+    fn close_own(&mut self, lane: Lane, at: usize) {
+        self.owners.held.remove(&lane);
+        self.proxy.waits.end(lane);
         self.close(at);
     }
 
+    /// A server has said by which number it knows the client of a link, which is about to wait.
+    pub(super) fn note_waiting(&self, at: usize, number: i64) {
+        let link = &self.links[at];
+        if let Some(lane) = link.own.as_ref().and_then(|own| own.0) {
+            self.proxy.waits.begin(lane, (link.way.node, number));
+        }
+    }
+
     /// Finds one that nobody has, or begins one.
-    fn find_own(&mut self, client: u64, way: LinkTo) -> usize {
-        let own = Ownership(Some(client));
+    fn find_own(&mut self, lane: Lane, way: LinkTo) -> usize {
+        let own = Ownership(Some(lane));
         if let Some(at) = self.owners.idle.get_mut(&kind(way)).and_then(Vec::pop) {
             self.links[at].own = Some(own);
             return at;
@@ -145,6 +180,7 @@ impl Links {
         if !link.tickets.is_empty() || !link.parked.is_empty() {
             return;
         }
+        self.proxy.waits.end(owner);
         // What was disturbed is known until its transaction ends.
         let is_done = |held: &Held| held.at == at && held.watches == 0 && !held.is_disturbed;
         if self.owners.held.get(&owner).is_some_and(is_done) {

@@ -202,6 +202,21 @@ fn check_state(
     Verdict::Run
 }
 
+/// Until when a pause holds a request back.
+#[inline]
+pub fn paused_until(
+    server: &Server,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Option<UnixMs> {
+    let is_paused = server.engine.attention().contains(Attention::PAUSED);
+    is_paused.then(|| {
+        pause_of(server, session, command, flags_in_effect(server, command, session, request), now)
+    })?
+}
+
 /// Until when a pause holds a command back. What nodes of a shard say to each other is nobody's request.
 fn pause_of(
     server: &Server,

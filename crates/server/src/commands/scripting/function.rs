@@ -333,6 +333,12 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     )?;
     if is_told_to_wait(context) {
         keep_libraries(context, codes, policy)?;
+    } else if codes.is_empty() && policy != Policy::Flush {
+        // It is a write all the same, and of as little as was said.
+        if context.batch.effects().is_some() {
+            context.batch.append_apart(context.now, &[b"FUNCTION", b"RESTORE", request.arg(2)]);
+        }
+        context.batch.count_write();
     } else {
         put_libraries(context, &codes, policy)?;
     }

@@ -1,0 +1,137 @@
+//! WAIT and WAITAOF through a proxy: they wait for the servers that the client has written to, and for no others.
+
+use super::Proxied;
+use crate::departures::signal;
+use crate::tarn_path;
+use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
+use testkit::{Program, Server};
+use wire::Value;
+
+/// A replica of each server.
+fn followers(proxied: &Proxied, program: &Program) -> Vec<Server> {
+    let follow = |shard: &Server| {
+        let port = shard.address().port().to_string();
+        Server::start(program.clone(), &["--replicaof", &format!("127.0.0.1 {port}")]).unwrap()
+    };
+    let replicas: Vec<Server> = proxied.shards.iter().map(follow).collect();
+    let is_followed = |shard: &Server| {
+        ask(&mut shard.connect().unwrap(), &["INFO", "replication"]).contains("state=online")
+    };
+    wait_until("all are followed", || proxied.shards.iter().all(is_followed));
+    replicas
+}
+
+fn tarn() -> Program {
+    Program::Tarn(tarn_path())
+}
+
+#[test]
+fn replicas_are_waited_for_of_the_servers_that_were_written_to() {
+    for program in [Program::Redis, tarn()] {
+        let proxied = Proxied::of((&program, &[]), 3, &[]);
+        let mut client = proxied.proxy.connect().unwrap();
+        // None has a replica.
+        assert_eq!(call_line(&mut client, "WAIT 0 0"), Value::Int(0));
+        assert_eq!(call(&mut client, &["SET", &proxied.key(0), "v"]), ok());
+        assert_eq!(call_line(&mut client, "WAIT 1 20"), Value::Int(0));
+        let replicas = followers(&proxied, &program);
+        assert_eq!(call(&mut client, &["SET", &proxied.key(0), "w"]), ok());
+        assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1));
+        for protocol in ["2", "3"] {
+            let mut client = proxied.proxy.connect().unwrap();
+            ask(&mut client, &["HELLO", protocol]);
+            signal(&replicas[1], "-STOP");
+            // It has written to the first only.
+            assert_eq!(call(&mut client, &["SET", &proxied.key(0), "x"]), ok());
+            assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1));
+            let mut other = proxied.proxy.connect().unwrap();
+            ask(&mut other, &["HELLO", protocol]);
+            let (first, second) = (proxied.key(0), proxied.key(1));
+            assert_eq!(call(&mut other, &["MSET", &first, "y", &second, "y"]), ok());
+            assert_eq!(call_line(&mut other, "WAIT 1 50"), Value::Int(0));
+            // Who waits holds up nobody else, and is answered when it is there.
+            other.send_request(&["WAIT", "1", "0"]).unwrap();
+            other.send_request(&["GET", &second]).unwrap();
+            let mut looks = proxied.proxy.connect().unwrap();
+            wait_until("it waits", || ask(&mut looks, &["CLIENT", "LIST"]).contains("flags=b"));
+            assert_eq!(call(&mut client, &["SET", &second, "z"]), ok());
+            signal(&replicas[1], "-CONT");
+            assert_eq!(other.read_value().unwrap(), Value::Int(1));
+            assert_eq!(other.read_value().unwrap(), text("z"));
+        }
+        assert!(is_error(&call_line(&mut client, "WAIT x 0"), "ERR value is not an integer"));
+        assert!(is_error(&call_line(&mut client, "WAIT 1"), "ERR wrong number"));
+    }
+}
+
+#[test]
+fn what_a_transaction_and_a_script_have_written_counts() {
+    let proxied = Proxied::of((&tarn(), &[]), 2, &[]);
+    let replicas = followers(&proxied, &tarn());
+    signal(&replicas[1], "-STOP");
+    let (first, second) = (proxied.key(0), proxied.key(1));
+    let writes: [&[&[&str]]; 4] = [
+        &[&["MULTI"], &["SET", &second, "v"], &["EXEC"]],
+        &[&["WATCH", &second], &["MULTI"], &["SET", &second, "v"], &["EXEC"]],
+        &[&["EVAL", "return redis.call('INCR', 'n')", "1", &second]],
+        &[&["FLUSHALL"]],
+    ];
+    for requests in writes {
+        let mut client = proxied.proxy.connect().unwrap();
+        assert_eq!(call(&mut client, &["SET", &first, "v"]), ok());
+        assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1), "{requests:?}");
+        for request in requests {
+            client.send_request(request).unwrap();
+        }
+        client.send_request(&["WAIT", "1", "20"]).unwrap();
+        for _ in requests.iter() {
+            client.read_value().unwrap();
+        }
+        assert_eq!(client.read_value().unwrap(), Value::Int(0), "{requests:?}");
+    }
+    signal(&replicas[1], "-CONT");
+}
+
+#[test]
+fn both_numbers_of_waitaof_are_the_least() {
+    let proxied = Proxied::of((&tarn(), &[]), 2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    for shard in 0..2 {
+        assert_eq!(call(&mut client, &["SET", &proxied.key(shard), "v"]), ok());
+    }
+    let pair = |local, replicas| Value::Array(vec![Value::Int(local), Value::Int(replicas)]);
+    assert_eq!(call_line(&mut client, "WAITAOF 1 0 0"), pair(1, 0));
+    let replicas = followers(&proxied, &tarn());
+    assert_eq!(call_line(&mut client, "WAITAOF 1 1 0"), pair(1, 1));
+    drop(replicas);
+    assert!(is_error(&call_line(&mut client, "WAITAOF 2 0 0"), "ERR value is out of range"));
+}
+
+#[test]
+fn who_waits_is_told_when_a_server_is_lost() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    for shard in 0..2 {
+        assert_eq!(call(&mut client, &["SET", &proxied.key(shard), "v"]), ok());
+    }
+    client.send_request(&["WAIT", "1", "0"]).unwrap();
+    let waits = |shard: &Server| {
+        ask(&mut shard.connect().unwrap(), &["INFO", "clients"]).contains("blocked_clients:1")
+    };
+    wait_until("both are asked", || proxied.shards.iter().all(waits));
+    drop(proxied.shards.remove(1));
+    // The other one still waits for a replica.
+    let mut shard = proxied.shards[0].connect().unwrap();
+    let list = ask(&mut shard, &["CLIENT", "LIST"]);
+    let blocked = list.lines().find(|line| line.contains("cmd=wait")).unwrap();
+    let id = blocked.split(['=', ' ']).nth(1).unwrap().to_owned();
+    assert_eq!(call(&mut shard, &["CLIENT", "UNBLOCK", &id]), Value::Int(1));
+    assert!(is_error(&client.read_value().unwrap(), "UNANSWERED"));
+    // Whoever goes away is waited for no more.
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut other, &["SET", &proxied.key(0), "v"]), ok());
+    other.send_request(&["WAIT", "1", "0"]).unwrap();
+    wait_until("it is asked", || waits(&proxied.shards[0]));
+    drop(other);
+    wait_until("it is given up", || !waits(&proxied.shards[0]));
+}
