@@ -6,6 +6,7 @@ mod balanced;
 mod clusters;
 mod heard;
 mod own;
+mod replicas;
 mod secure;
 mod tracked;
 mod waits;

@@ -8,7 +8,7 @@ use testkit::{Program, Server};
 use wire::Value;
 
 /// A replica of each server.
-fn followers(proxied: &Proxied, program: &Program) -> Vec<Server> {
+pub(super) fn followers(proxied: &Proxied, program: &Program) -> Vec<Server> {
     let follow = |shard: &Server| {
         let port = shard.address().port().to_string();
         Server::start(program.clone(), &["--replicaof", &format!("127.0.0.1 {port}")]).unwrap()

@@ -15,7 +15,7 @@ use crate::retention;
 use crate::special::{KeyspaceEvents, ShutdownFlags};
 use crate::table::index_of;
 use crate::words::{
-    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj,
+    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, ReadFrom,
     StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
 };
 use log::Retention;
@@ -235,6 +235,8 @@ numbers! {
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
     /// How long the copies of keys may be on which a proxy answers one command.
     proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
+    /// Whom a proxy reads from.
+    proxy_read_from: ReadFrom = "proxy-read-from", |n| ReadFrom::from_number(n);
     /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
     proxy_shard_timeout_s: u32 = "proxy-shard-timeout", |n| n as u32;
     /// Length of the accept queue.

@@ -39,7 +39,7 @@ pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::{KeyspaceEvents, ShutdownFlags};
 pub use table::TABLE;
 pub use words::{
-    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj,
+    Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, ReadFrom,
     StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
 };
 

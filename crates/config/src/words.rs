@@ -92,6 +92,18 @@ words! {
 }
 
 words! {
+    /// Whom a proxy reads from.
+    ReadFrom {
+        /// The server that is written to.
+        Master = "master",
+        /// One that follows it, if there is one that may be read.
+        Replica = "replica",
+        /// Any of them.
+        Any = "any",
+    }
+}
+
+words! {
     /// Which edition is served.
     Edition {
         /// In memory; without a log unless `appendonly` says so.

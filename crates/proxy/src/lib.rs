@@ -10,6 +10,7 @@ mod limits;
 mod links;
 mod parts;
 mod reading;
+mod replicas;
 mod run;
 mod scans;
 mod serve;

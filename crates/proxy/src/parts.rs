@@ -20,6 +20,8 @@ use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header,
 pub enum Plan {
     /// To this server, as it is; its keys have this slot.
     One(NodeNo, Option<u16>),
+    /// The same; it is a read, and the server a replica. This is its master.
+    Read(NodeNo, Option<u16>, NodeNo),
     /// In parts to the servers of its keys.
     Parts(Split),
     /// To all.
@@ -52,6 +54,7 @@ impl Plan {
                 Some((node, slot))
             }
             Plan::One(..)
+            | Plan::Read(..)
             | Plan::Publish(..)
             | Plan::Parts(_)
             | Plan::Everywhere(_)
@@ -60,6 +63,16 @@ impl Plan {
             | Plan::Waits(_)
             | Plan::Unblock(_)
             | Plan::Transaction(..) => None,
+        }
+    }
+
+    /// Where the request goes as it was sent, if it does: the server, the slot, and the master of a replica.
+    #[inline]
+    pub fn as_it_is(self) -> Option<(NodeNo, Option<u16>, Option<NodeNo>)> {
+        match self {
+            Plan::One(node, slot) => Some((node, slot, None)),
+            Plan::Read(node, slot, master) => Some((node, slot, Some(master))),
+            _ => None,
         }
     }
 
@@ -96,7 +109,9 @@ pub fn parts_of(
     waits: &Waits,
 ) -> Option<Parts> {
     Some(match plan {
-        Plan::One(node, slot) | Plan::Watch(node, slot) => Parts::one(node, slot, encoded(request)),
+        Plan::One(node, slot) | Plan::Watch(node, slot) | Plan::Read(node, slot, _) => {
+            Parts::one(node, slot, encoded(request))
+        }
         Plan::Blocks(node, slot) => {
             let mut bytes = asking_who();
             encode(&mut bytes, request);

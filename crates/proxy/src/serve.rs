@@ -3,6 +3,7 @@
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
 use crate::reading::Reading;
+use crate::replicas::Replicas;
 use crate::run::Runner;
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -29,6 +30,8 @@ pub struct Proxy {
     pub hearing: Hearing,
     /// Which keys are modified, for those of them that track.
     pub changes: Changes,
+    /// Who follows the servers.
+    pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
     /// Which way commands go, by their places in the table.
@@ -51,6 +54,8 @@ pub struct Front {
     pub queued_slot: Option<u16>,
     /// What it is owed that it caches.
     pub reading: Reading,
+    /// Something that it is owed was asked of a replica: what it asks of others waits.
+    pub is_at_replica: bool,
     /// Which servers it has written to.
     pub written: Written,
     /// The slot of the keys that it watches.
@@ -154,6 +159,7 @@ impl Service for Proxy {
             version: 0,
             queued_slot: None,
             reading: Reading::default(),
+            is_at_replica: false,
             written: Written::default(),
             watched_slot: None,
             is_alone: false,
@@ -226,7 +232,7 @@ impl Service for Proxy {
         if let Some(key) = front.key.take() {
             links::forget(key);
         }
-        (front.owed, front.is_alone) = (0, false);
+        (front.owed, front.is_alone, front.is_at_replica) = (0, false, false);
         front.reading = Reading::default();
         true
     }

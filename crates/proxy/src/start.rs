@@ -3,6 +3,7 @@
 use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
+use crate::replicas::Replicas;
 use crate::serve::Proxy;
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -30,6 +31,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --proxy-cluster LIST             nodes of a Redis Cluster, or of Tarn's, as HOST:PORT with commas between them, instead:
                                    it is asked who has which slots
   --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
+  --proxy-read-from master         who answers reads: master, replica (one that has what the client has written), or any
   --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
@@ -112,6 +114,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         upstream,
         hearing: Hearing::default(),
         changes: Changes::default(),
+        replicas: Replicas::default(),
         waits: Waits::default(),
         ways: ways::table(),
     });

@@ -214,6 +214,15 @@ pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
     !command.row.name.starts_with("xread") || says_so(request)
 }
 
+/// Whether a replica may answer a command: what it says of keys is the same there. A cursor is one server's, and so are the scripts
+/// that were loaded.
+pub fn may_be_of_replica(command: &Command) -> bool {
+    command.is(Flags::READONLY)
+        && !command.is(Flags::MAY_REPLICATE)
+        && !command.runs_script()
+        && !matches!(command.row.name, "hscan" | "sscan" | "zscan" | "touch")
+}
+
 /// The ways of all commands, by their places in the table.
 pub fn table() -> Vec<Way> {
     (0..command::table::command_count())

@@ -1,6 +1,8 @@
-//! Which servers a client has written to, for its WAIT. Pure.
+//! Which servers a client has written to, for its WAIT, and for its reads from replicas. Pure.
 
+use crate::replicas::Needs;
 use crate::upstream::NodeNo;
+use std::time::Instant;
 
 /// The last place stands for this server and all behind it.
 const PLACES: u32 = u64::BITS;
@@ -13,6 +15,10 @@ pub struct Written {
     to: u64,
     /// By these routes.
     version: u64,
+    /// Not all of it was answered.
+    is_under_way: bool,
+    /// When all of it was answered last, as far as that was noted.
+    answered_at: Option<Instant>,
 }
 
 impl Written {
@@ -24,6 +30,24 @@ impl Written {
             self.version = version;
         }
         self.to |= 1 << u32::from(node).min(PLACES - 1);
+        self.is_under_way = true;
+    }
+
+    /// All that it has written was answered. `now` is asked for if that is news.
+    #[inline]
+    pub fn note_answered(&mut self, now: impl FnOnce() -> Option<Instant>) {
+        if std::mem::take(&mut self.is_under_way) {
+            self.answered_at = now();
+        }
+    }
+
+    /// What the client has to find where it reads what is a server's, by routes of this version; None: only the server itself has it for certain.
+    pub fn needs_of(self, node: NodeNo, version: u64) -> Option<Needs> {
+        match self.has(node, version) {
+            _ if self.is_under_way => None,
+            true => self.answered_at.map(Needs::AllBefore),
+            false => Some(Needs::Nothing),
+        }
     }
 
     /// Any server may have been written to.
@@ -61,5 +85,21 @@ mod tests {
         assert!(written.has(63, 5) && written.has(900, 5) && !written.has(62, 5));
         written.note_any();
         assert!(written.has(1, 5));
+    }
+
+    #[test]
+    fn reads_find_what_was_answered() {
+        let (mut written, now) = (Written::default(), Instant::now());
+        assert_eq!(written.needs_of(1, 1), Some(Needs::Nothing));
+        written.note(1, 1);
+        assert_eq!((written.needs_of(1, 1), written.needs_of(2, 1)), (None, None));
+        written.note_answered(|| Some(now));
+        written.note_answered(|| unreachable!("nothing was written since"));
+        assert_eq!(written.needs_of(1, 1), Some(Needs::AllBefore(now)));
+        assert_eq!(written.needs_of(2, 1), Some(Needs::Nothing));
+        assert_eq!(written.needs_of(2, 2), Some(Needs::AllBefore(now)));
+        written.note(1, 1);
+        written.note_answered(|| None);
+        assert_eq!((written.needs_of(1, 1), written.needs_of(2, 1)), (None, Some(Needs::Nothing)));
     }
 }

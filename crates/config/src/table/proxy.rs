@@ -1,6 +1,7 @@
 //! Directives of a proxy.
 
-use crate::row::{BOOL, MEMORY, Row, TEXT, int, works};
+use crate::row::{BOOL, Kind, MEMORY, Row, TEXT, int, works};
+use crate::words::ReadFrom;
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
@@ -9,6 +10,9 @@ pub(super) const ROWS: &[Row] = &[
     ),
     works("proxy-computed-bytes", MEMORY, "64mb").here(
         "Tarn's own, of `tarn proxy`: the most bytes of keys of several slots that one command has copied, to be answered by the proxy: SINTER, ZUNION, PFCOUNT and the like",
+    ),
+    works("proxy-read-from", Kind::Enum(ReadFrom::WORDS), "master").here(
+        "Tarn's own, of `tarn proxy`: who answers reads of one slot: the master, a replica that has what the client has written (else the master), or any of them",
     ),
     works("proxy-shard-timeout", int(0, 86_400), "10").fixed().here(
         "Tarn's own, of `tarn proxy`: seconds after which a server that owes replies and sends nothing counts as lost; 0: never",

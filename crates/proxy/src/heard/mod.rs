@@ -14,9 +14,12 @@ mod changes;
 mod ear;
 mod line;
 
+use crate::replicas;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
 pub use changes::Changes;
+pub use ear::patience;
+pub use line::{Line, Waited};
 use net::client::{Client, Signal};
 use notify::pubsub::{self, Kind, PubSub};
 use parking_lot::Mutex;
@@ -132,7 +135,9 @@ impl State {
 pub fn begin(proxy: &Arc<Proxy>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let proxy = proxy.clone();
-    let listen = async { tokio::join!(ear::listen_for(proxy.clone()), changes::follow(proxy)) };
+    let listen = async {
+        tokio::join!(ear::listen_for(proxy.clone()), changes::follow(proxy.clone()), replicas::follow(proxy))
+    };
     let run = move || LocalSet::new().block_on(&runtime, listen);
     std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
 }

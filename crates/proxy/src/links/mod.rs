@@ -150,6 +150,8 @@ pub struct Pushed {
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
+    /// It is a read from a replica: this master is asked where that one cannot answer.
+    pub instead: Option<NodeNo>,
 }
 
 impl Pushed {
@@ -164,6 +166,7 @@ impl Pushed {
         waits: false,
         unless_executed: None,
         watching: Watching::GoesOn,
+        instead: None,
     };
 }
 
@@ -363,6 +366,12 @@ impl Links {
         let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
         link.answered += ticket.bytes;
         let refused = ticket.refused.take();
+        if ticket.pushed.instead.is_some() && redirect::is_of_replica(reply) {
+            let begin = link.answered - ticket.bytes;
+            let request = link.requests[begin..link.answered].to_vec();
+            self.ask_master(at, ticket, &request);
+            return Ok(());
+        }
         if reply.first() == Some(&b'-') && self.routes.is_cluster {
             // Of a transaction none of whose requests was done.
             let line = refused.as_deref().filter(|_| reply.starts_with(b"-EXECABORT")).unwrap_or(reply);
@@ -380,6 +389,14 @@ impl Links {
             self.settle_own(at);
         }
         Ok(())
+    }
+
+    /// Sends a read to the master that a replica cannot answer.
+    fn ask_master(&mut self, at: usize, mut ticket: Ticket, request: &[u8]) {
+        let Some(node) = ticket.pushed.instead.take() else { return };
+        let to = self.place(LinkTo { node, ..self.links[at].way });
+        ticket.came = 0;
+        self.enqueue(to, request, ticket);
     }
 
     /// Sends a request elsewhere that was refused for its slot. Who has asked for something of the same slot behind it finds out first whether that was

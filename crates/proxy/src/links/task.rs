@@ -146,6 +146,10 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
     }
     if way.db != NO_DB {
         say(&[b"SELECT", way.db.to_string().as_bytes()]);
+        let routes = proxy.upstream.routes();
+        if routes.is_cluster && !routes.masters.contains(&way.node) {
+            say(&[b"READONLY"]);
+        }
     }
     (said, owed)
 }
@@ -334,11 +338,15 @@ impl Links {
         let link = &mut self.links[at];
         let (mut end, written) = (link.answered, link.written);
         let (tickets, requests) = link.empty();
+        let mut again = Vec::new();
         for ticket in tickets {
             let begin = end;
             end += ticket.bytes;
             let was_written = begin < written;
-            if let Some(instead) = ticket.pushed.unless_executed.filter(|_| !was_written) {
+            if ticket.pushed.instead.is_some() {
+                // It is only a read.
+                again.push((ticket, requests[begin..end].to_vec()));
+            } else if let Some(instead) = ticket.pushed.unless_executed.filter(|_| !was_written) {
                 self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
             } else if !was_written {
                 link.requests.extend_from_slice(&requests[begin..end]);
@@ -349,6 +357,7 @@ impl Links {
             }
         }
         link.wake_waiting();
+        again.into_iter().for_each(|(ticket, request)| self.ask_master(at, ticket, &request));
         self.settle_own(at);
         self.ask_further();
     }
@@ -365,6 +374,10 @@ impl Links {
         for mut ticket in tickets {
             let begin = end;
             end += ticket.bytes;
+            if ticket.pushed.instead.is_some() {
+                self.ask_master(at, ticket, &requests[begin..end]);
+                continue;
+            }
             let owner = ticket.pushed.slot.and_then(|slot| self.routes.of(slot));
             if let Some(instead) = ticket.pushed.unless_executed {
                 self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);

@@ -1,0 +1,234 @@
+//! What becomes of a request: whether it may be done, and where.
+
+use super::{CROSSSLOT, NOT_SERVED, Runner, Verdict, kind_of, topics_of};
+use crate::computed;
+use crate::heard::Heard;
+use crate::parts::Plan;
+use crate::serve::Front;
+use crate::upstream::NodeNo;
+use crate::ways;
+use crate::ways::Way;
+use command::table::Command;
+use command::{Error, Flags};
+use config::ReadFrom;
+use server::dispatch::{checks, ownership};
+use server::rights;
+use std::time::Instant;
+use sys::UnixMs;
+use wire::{Request, key_slot};
+
+impl Runner {
+    #[inline]
+    pub(super) fn judge(
+        &self,
+        front: &mut Front,
+        command: Option<&'static Command>,
+        request: &Request<'_>,
+        now: UnixMs,
+    ) -> Verdict {
+        if let Some(error) = front.refused.take() {
+            return Verdict::Refuse(error);
+        }
+        // The host says that there is no such command, or no such subcommand.
+        let Some(command) = command.filter(|command| !checks::lacks_subcommand(command, request)) else {
+            return Verdict::Here;
+        };
+        let way = self.proxy.ways[command.id.0];
+        if way == Way::Here && front.inner.transaction.is_none() && !ways::is_of_files(command, request) {
+            return Verdict::Here;
+        }
+        match checks::check_request(&self.proxy.host, &mut front.inner, command, request, now) {
+            checks::Verdict::Run => {}
+            checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
+            _ => return Verdict::Refuse(ways::refusal(command)),
+        }
+        if let Some(until) = checks::paused_until(&self.proxy.host, &front.inner, command, request, now) {
+            return Verdict::Paused(until);
+        }
+        let confined = checks::confinement(&front.inner, command);
+        if let Some(error) = confined.or_else(|| checks::watching_only(&front.inner, command.row.flags)) {
+            return Verdict::Refuse(error);
+        }
+        if front.inner.transaction.is_some() {
+            return self.judge_queued(front, (command, way), request, now);
+        }
+        self.judge_alone(front, (command, way), request)
+    }
+
+    /// Judges what stands alone.
+    fn judge_alone(
+        &self,
+        front: &mut Front,
+        (command, way): (&'static Command, Way),
+        request: &Request<'_>,
+    ) -> Verdict {
+        let mut slot = None;
+        let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
+        Verdict::Send(match way {
+            Way::Slot | Way::Split(_) | Way::Computed
+                if is_of_one && !ways::reaches_out(command, request) =>
+            {
+                return self.to_owner(slot, |node, slot| self.read_or(Plan::One(node, slot), front, command));
+            }
+            Way::Split(split) if self.may_split(command) => Plan::Parts(split),
+            Way::Computed if request.len() <= computed::WORDS_MAX => {
+                Plan::Computed(command.id, front.inner.protocol)
+            }
+            Way::Slot | Way::Split(_) | Way::Computed if !is_of_one => {
+                return Verdict::Refuse(Error::text(CROSSSLOT));
+            }
+            Way::Everywhere(gathering) => Plan::Everywhere(gathering),
+            Way::Scan => Plan::Scan,
+            Way::Blocks if is_of_one && !ways::may_block(command, request) => {
+                return self.to_owner(slot, Plan::One);
+            }
+            Way::Blocks if is_of_one => return self.to_owner(slot, Plan::Blocks),
+            Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
+                return self.to_owner(slot, Plan::Watch);
+            }
+            Way::Waits => Plan::Waits(front.written),
+            Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
+            Way::Listen => return self.listen(front, command, request),
+            Way::Track => return self.track(front, request),
+            Way::Unblock => {
+                match request.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()) {
+                    Some(client) if !self.proxy.waits.of(client).is_empty() => Plan::Unblock(client),
+                    _ => return Verdict::Here,
+                }
+            }
+            Way::Publish => {
+                let (hearing, channel) = (&self.proxy.hearing, request.arg(1));
+                let pubsub = &self.proxy.host.pubsub;
+                let by = |node| hearing.correction(pubsub, node, (kind_of(command), channel));
+                let publish = |node, slot| Plan::Publish(node, slot, by(node));
+                return self.to_owner(Some(key_slot(channel)), publish);
+            }
+            // There is none to execute.
+            Way::Exec | Way::Unwatch => return Verdict::Here,
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Here | Way::Refused => {
+                return Verdict::Refuse(ways::refusal(command));
+            }
+        })
+    }
+
+    /// Has a client listen, once that is so at servers, too.
+    fn listen(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
+        let topics = topics_of(command, request);
+        let routes = self.links.borrow().routes.clone();
+        when_heard(self.proxy.hearing.listen(&routes, &topics, &front.inner.client))
+    }
+
+    /// Has a client track what it caches, once servers tell what changes.
+    fn track(&self, front: &Front, request: &Request<'_>) -> Verdict {
+        if !request.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"on")) {
+            return Verdict::Here;
+        }
+        let routes = self.links.borrow().routes.clone();
+        when_heard(self.proxy.changes.listen(&routes, &front.inner.client))
+    }
+
+    /// Sends a request to the server that has this slot. One of a command with keys that has none is wrong, which any server says in its words.
+    fn to_owner(&self, slot: Option<u16>, plan: impl FnOnce(NodeNo, Option<u16>) -> Plan) -> Verdict {
+        match self.links.borrow().routes.of(slot.unwrap_or(0)) {
+            Some(node) => Verdict::Send(plan(node, slot)),
+            None => Verdict::Refuse(Error::text(NOT_SERVED)),
+        }
+    }
+
+    /// The same of a replica, if it may answer the request.
+    fn read_or(&self, plan: Plan, front: &Front, command: &Command) -> Plan {
+        let from = self.proxy.host.engine.config.proxy_read_from();
+        let Plan::One(master, slot) = plan else { return plan };
+        if from == ReadFrom::Master || !ways::may_be_of_replica(command) {
+            return plan;
+        }
+        // What a client caches, or watches, it reads where changes are told.
+        let is_bound = front.inner.tracking.is_some() || front.watched_slot.is_some();
+        let needs = front.written.needs_of(master, self.links.borrow().routes.version);
+        let Some(needs) = needs.filter(|_| !is_bound) else { return plan };
+        let reader = (front.inner.client.id, needs);
+        match self.proxy.replicas.reader(from, master, reader, Instant::now()) {
+            Some(replica) => Plan::Read(replica, slot, master),
+            None => plan,
+        }
+    }
+
+    /// Whether a request may be done in parts, one of which may fail while others are done.
+    fn may_split(&self, command: &Command) -> bool {
+        !command.is(Flags::WRITE) || self.proxy.host.engine.config.proxy_split_writes()
+    }
+
+    /// Judges what comes between MULTI and EXEC: all of it goes to one server at once.
+    fn judge_queued(
+        &self,
+        front: &mut Front,
+        (command, way): (&Command, Way),
+        request: &Request<'_>,
+        now: UnixMs,
+    ) -> Verdict {
+        match way {
+            Way::Exec if front.inner.transaction.as_ref().is_some_and(|one| !one.is_doomed) => {
+                if let Err(error) = self.admit_all(front, now) {
+                    return Verdict::Refuse(error);
+                }
+                match front.watched_slot {
+                    Some(slot) => self.to_owner(Some(slot), Plan::Watched),
+                    None => self.to_owner(front.queued_slot, Plan::Transaction),
+                }
+            }
+            // It is given up, or has been refused, or is another MULTI.
+            _ if command.is(Flags::RUNS_IN_MULTI) => {
+                if command.is(Flags::ENDS_TRANSACTION) {
+                    front.queued_slot = None;
+                }
+                Verdict::Here
+            }
+            Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
+                Verdict::Refuse(ways::refusal(command))
+            }
+            Way::Slot | Way::Split(_) | Way::Computed | Way::Blocks => {
+                let mut slot = front.queued_slot.or(front.watched_slot);
+                let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
+                front.queued_slot = front.queued_slot.or(slot);
+                if is_of_one { Verdict::Here } else { Verdict::Refuse(Error::text(CROSSSLOT)) }
+            }
+            Way::Publish => {
+                let slot = Some(key_slot(request.arg(1)));
+                let wanted = front.queued_slot.or(front.watched_slot).or(slot);
+                if wanted != slot {
+                    return Verdict::Refuse(Error::text(CROSSSLOT));
+                }
+                front.queued_slot = wanted;
+                Verdict::Here
+            }
+            // In a transaction it does nothing.
+            Way::Unwatch => Verdict::Here,
+            // They say the same wherever they are executed.
+            Way::Here if matches!(command.row.name, "ping" | "echo" | "time") => Verdict::Here,
+            _ => Verdict::Refuse(ways::refusal(command)),
+        }
+    }
+
+    /// Whether a session may still do all that it has queued: its rights may be others by now.
+    ///
+    /// # Errors
+    /// What it may not do.
+    fn admit_all(&self, front: &mut Front, now: UnixMs) -> Result<(), Error> {
+        let Some(transaction) = front.inner.transaction.take() else { return Ok(()) };
+        let admitted = transaction.queue().iter().try_for_each(|queued| {
+            let (command, request) = (queued.command(), queued.request());
+            rights::admit_queued(&self.proxy.host, &mut front.inner, command, &request, now)
+        });
+        front.inner.transaction = Some(transaction);
+        admitted
+    }
+}
+
+/// What becomes of a request whose client wants to listen.
+fn when_heard(heard: Heard) -> Verdict {
+    match heard {
+        Heard::Yes => Verdict::Here,
+        Heard::NotYet => Verdict::Wait,
+        Heard::Refused(reason) => Verdict::Refuse(Error::line(format!("ERR proxy: {reason}"))),
+    }
+}

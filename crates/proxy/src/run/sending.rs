@@ -1,0 +1,282 @@
+//! Requests on their way: to one server, to several, or over connections that the client has to itself.
+
+use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
+use crate::links::conversation::Key;
+use crate::links::own::{Lane, Watching};
+use crate::links::{self, LinkTo, Links, Pushed};
+use crate::parts::{Parts, Plan, parts_of};
+use crate::serve::{Front, Proxy, Wait};
+use crate::upstream::NodeNo;
+use command::table::Command;
+use command::{Error, Flags};
+use engine::Attention;
+use net::client::Traits;
+use server::session::{ReplyMode, Session};
+use wire::{Protocol, Request, RequestBuf};
+
+impl Runner {
+    /// Sends a request where it is to go. False: the client has to wait first.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        front: &mut Front,
+        plan: Plan,
+        command: &'static Command,
+        request: &Request<'_>,
+    ) -> bool {
+        if front.owed >= OWED_MAX {
+            front.wait_for(Wait::Owed(OWED_MAX / 2));
+            return false;
+        }
+        if front.reading.is_full() {
+            front.wait_for(Wait::Owed(0));
+            return false;
+        }
+        // What was asked by other routes is answered first, so that nothing overtakes it.
+        let (version, is_redirected) = {
+            let links = &mut *self.links.borrow_mut();
+            let is_redirected = |key| links.conversations.is_redirected(key);
+            (links.routes.version, front.key.is_some_and(is_redirected))
+        };
+        // Nor does anything else overtake what a replica is asked.
+        let is_read = matches!(plan, Plan::Read(..));
+        let is_apart = front.is_alone || plan.is_apart() || front.is_at_replica && !is_read;
+        if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
+            front.wait_for(Wait::Owed(0));
+            return false;
+        }
+        front.version = version;
+        front.is_at_replica |= is_read;
+        let own = self.proxy.host.names.own(Some(command), request);
+        if let (Some(to), None, Some(sent)) = (plan.as_it_is(), &own, request.as_sent()) {
+            return self.send_as_it_is(front, to, (command, request), sent);
+        }
+        let request = own.as_ref().map_or(*request, RequestBuf::as_request);
+        match plan.own() {
+            Some((node, slot)) => {
+                self.send_alone(front, (plan, node, slot), command, &request);
+                true
+            }
+            None if plan.is_apart() => self.send_beside(front, plan, &request),
+            None => self.send_parts(front, plan, command, &request),
+        }
+    }
+
+    #[inline]
+    fn send_as_it_is(
+        &mut self,
+        front: &mut Front,
+        (node, slot, instead): (NodeNo, Option<u16>, Option<NodeNo>),
+        (command, request): (&Command, &Request<'_>),
+        sent: &[u8],
+    ) -> bool {
+        let links = &mut *self.links.borrow_mut();
+        let at = links.place(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize });
+        if links.is_full(at, &front.inner.client) {
+            return wait_for_room(front);
+        }
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let number = links.conversations.owe(whose, is_wanted);
+        if front.inner.tracking.is_some() {
+            self.proxy.put_down(front, command, request);
+        }
+        let is_of_script = command.runs_script();
+        if is_of_script || command.is(Flags::WRITE) {
+            front.written.note(node, front.version);
+        }
+        links.push(
+            at,
+            sent,
+            Pushed { whose, reply: (number, 0), slot, is_of_script, instead, ..Pushed::ONE },
+        );
+        true
+    }
+
+    /// Sends a request over a connection that the client has to itself. It is owed nothing else.
+    fn send_alone(
+        &mut self,
+        front: &mut Front,
+        (plan, node, slot): (Plan, NodeNo, Option<u16>),
+        command: &Command,
+        request: &Request<'_>,
+    ) {
+        let links = &mut *self.links.borrow_mut();
+        let client = front.inner.client.id;
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let way = LinkTo { node, protocol, db };
+        let transaction = front.inner.transaction.as_deref();
+        let parts = parts_of(plan, &links.routes, request, transaction, 0, &self.proxy.waits);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let number = links.conversations.owe(whose, is_wanted);
+        self.proxy.put_down(front, command, request);
+        front.is_alone = true;
+        let one = Pushed { whose, reply: (number, 0), slot, ..Pushed::ONE };
+        let (at, pushed) = match plan {
+            Plan::Watched(..) => {
+                end_transaction(&self.proxy, front);
+                front.watched_slot = None;
+                front.written.note(node, front.version);
+                let Some(at) = links.watching(client, (protocol, db)) else {
+                    // What was watched may have changed.
+                    links.conversations.answer(whose, (number, 0), null(protocol));
+                    return links.unwatch(client);
+                };
+                (at, Pushed { unless_executed: Some(null(protocol)), watching: Watching::Ends, ..one })
+            }
+            Plan::Watch(..) => {
+                front.watched_slot = slot;
+                (links.take_own(Lane::of_keys(client), way), Pushed { watching: Watching::Begins, ..one })
+            }
+            _ => {
+                front.written.note(node, front.version);
+                front.block();
+                (links.take_own(Lane::of_keys(client), way), Pushed { waits: true, ..one })
+            }
+        };
+        for (.., bytes) in parts.iter().flat_map(|parts| &parts.each) {
+            let replies = parts.as_ref().map_or(1, |parts| parts.replies);
+            links.push_own(at, bytes, Pushed { replies, ..pushed });
+        }
+    }
+
+    /// Sends a request to several servers over connections that the client has to itself. It is owed nothing else.
+    fn send_beside(&mut self, front: &mut Front, plan: Plan, request: &Request<'_>) -> bool {
+        let links = &mut *self.links.borrow_mut();
+        let parts = parts_of(plan, &links.routes, request, None, 0, &self.proxy.waits);
+        let Some(Parts { each, join: Some(join), replies }) = parts.filter(|parts| !parts.each.is_empty())
+        else {
+            return self.refuse_unserved(front);
+        };
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let number = links.conversations.owe_joined(whose, (join, each.len()), (protocol, db), is_wanted);
+        front.is_alone = true;
+        front.block();
+        let client = front.inner.client.id;
+        for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
+            let at = links.take_own(Lane { client, number: part + 1 }, LinkTo { node, protocol, db });
+            let one = Pushed { whose, reply: (number, part), slot, ..Pushed::ONE };
+            links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits: true, ..one });
+        }
+        true
+    }
+
+    /// No server has what a request is about.
+    fn refuse_unserved(&self, front: &mut Front) -> bool {
+        self.proxy.upstream.hurry();
+        front.refused = Some(Error::text(NOT_SERVED));
+        front.wait_for(Wait::Owed(0));
+        front.inner.client.wake();
+        false
+    }
+
+    fn send_parts(
+        &mut self,
+        front: &mut Front,
+        plan: Plan,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> bool {
+        let links = &mut *self.links.borrow_mut();
+        let luck = self.proxy.host.ticks.now().0 as usize;
+        let transaction = front.inner.transaction.as_deref();
+        let parts = parts_of(plan, &links.routes, request, transaction, luck, &self.proxy.waits);
+        let Some(parts) = parts.filter(|parts| !parts.each.is_empty()) else {
+            return self.refuse_unserved(front);
+        };
+        let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
+        let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
+        let protocol = front.inner.protocol;
+        let ways = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db });
+        let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
+        // All or none.
+        if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
+            return wait_for_room(front);
+        }
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        self.proxy.put_down(front, command, request);
+        if matches!(plan, Plan::Transaction(..)) {
+            end_transaction(&self.proxy, front);
+        }
+        let number = match parts.join {
+            Some(join) => {
+                links.conversations.owe_joined(whose, (join, places.len()), (protocol, db), is_wanted)
+            }
+            None => links.conversations.owe(whose, is_wanted),
+        };
+        // What it asks later comes behind what is asked for it further.
+        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..));
+        let is_of_script = command.runs_script();
+        let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
+        for (node, ..) in parts.each.iter().filter(|_| may_write) {
+            front.written.note(*node, front.version);
+        }
+        for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
+            let reply = (number, part as u16);
+            let replies = parts.replies;
+            let instead = plan.as_it_is().and_then(|(.., instead)| instead);
+            let pushed = Pushed { whose, reply, slot: *slot, replies, is_of_script, instead, ..Pushed::ONE };
+            links.push(at, bytes, pushed);
+        }
+        true
+    }
+}
+
+/// A client's transaction is executed elsewhere. Who monitors sees it now.
+fn end_transaction(proxy: &Proxy, front: &mut Front) {
+    front.queued_slot = None;
+    let Some(transaction) = front.inner.leave_transaction() else { return };
+    let host = &proxy.host;
+    if host.engine.attention().contains(Attention::MONITORS) {
+        for queued in transaction.queue() {
+            let (caller, request) = (front.inner.caller(), queued.request());
+            host.monitors.show(&host.net.clients, &caller, queued.command(), &request);
+        }
+    }
+}
+
+impl Proxy {
+    /// Puts a client that tracks down for what a request is about to read, or those of its transaction are.
+    fn put_down(&self, front: &mut Front, command: &Command, request: &Request<'_>) {
+        let Front { inner: Session { client, tracking, transaction, .. }, reading, .. } = front;
+        let Some(tracker) = tracking.as_deref_mut() else { return };
+        let told_by = (&*self.host.tracking, &*self.host.net.clients);
+        match transaction {
+            Some(transaction) => {
+                for queued in transaction.queue() {
+                    reading.put_down(told_by, (client, &*tracker), (queued.command(), &queued.request()));
+                }
+            }
+            None => reading.put_down(told_by, (client, &*tracker), (command, request)),
+        }
+        tracker.is_singled_out = false;
+    }
+}
+
+/// What EXEC says where keys that were watched have changed.
+fn null(protocol: Protocol) -> &'static [u8] {
+    if protocol == Protocol::Resp3 { b"_\r\n" } else { b"*-1\r\n" }
+}
+
+/// A client waits until a link takes requests again.
+fn wait_for_room(front: &mut Front) -> bool {
+    wait_without_silence(front, Wait::Room);
+    false
+}
+
+/// A client is owed one reply more: by which name, and whether it wants it.
+fn begin_owing(proxy: &Proxy, front: &mut Front, links: &mut Links) -> (Key, bool) {
+    let is_wanted = !front.inner.is_silent();
+    if front.inner.reply_mode == ReplyMode::Skip {
+        front.inner.reply_mode = front.inner.usual_mode();
+    }
+    let client = &front.inner.client;
+    let whose = *front.key.get_or_insert_with(|| {
+        let limit = proxy.host.engine.config.output_limit(client.class()).hard_bytes;
+        let bytes_max = if limit == 0 { usize::MAX } else { limit as usize };
+        client.set_trait(Traits::OWED, true);
+        links.conversations.begin(client, bytes_max)
+    });
+    front.owed += 1;
+    (whose, is_wanted)
+}
