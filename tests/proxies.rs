@@ -8,6 +8,7 @@ mod heard;
 mod own;
 mod replicas;
 mod secure;
+mod takeovers;
 mod tracked;
 mod waits;
 

@@ -235,6 +235,8 @@ numbers! {
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
     /// How long the copies of keys may be on which a proxy answers one command.
     proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
+    /// For how long a proxy that was taken over serves the connections that it has, in seconds; 0: until they end.
+    proxy_drain_timeout_s: u64 = "proxy-drain-timeout", |n| n as u64;
     /// Whom a proxy reads from.
     proxy_read_from: ReadFrom = "proxy-read-from", |n| ReadFrom::from_number(n);
     /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
@@ -286,6 +288,8 @@ texts! {
     proxy_cluster = "proxy-cluster";
     /// The servers behind a proxy.
     proxy_shards = "proxy-shards";
+    /// The socket file by which a proxy is taken over.
+    proxy_takeover = "proxy-takeover";
     /// What a master is given to authenticate this server, if it wants a password.
     masterauth = "masterauth";
     /// As whom, where it has users.

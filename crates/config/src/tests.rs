@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 33] = [
+    const MORE: [&str; 35] = [
         "cluster-config-servers",
         "cluster-zone",
         "dir",
@@ -123,10 +123,12 @@ fn the_names_are_those_of_redis_and_few_more() {
         "min-sync-replicas",
         "proxy-cluster",
         "proxy-computed-bytes",
+        "proxy-drain-timeout",
         "proxy-read-from",
         "proxy-shard-timeout",
         "proxy-shards",
         "proxy-split-writes",
+        "proxy-takeover",
         "repl-rdb-version",
         "replica-log-keep",
         "shard-failover",

@@ -55,18 +55,26 @@ impl Listeners {
     /// # Errors
     /// A sentence that names the address.
     pub fn bind(config: &Config) -> io::Result<Listeners> {
+        Listeners::bind_or_take(config, Vec::new())
+    }
+
+    /// The same; of these sockets, which listen already, those are taken whose addresses are named, and the others are given up.
+    ///
+    /// # Errors
+    /// A sentence that names the address.
+    pub fn bind_or_take(config: &Config, mut there: Vec<Socket>) -> io::Result<Listeners> {
         // A port that is free at one address may be taken at the next.
         let attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
         for _ in 1..attempts {
-            match Listeners::bind_once(config) {
+            match Listeners::bind_once(config, &mut there) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 result => return result,
             }
         }
-        Listeners::bind_once(config)
+        Listeners::bind_once(config, &mut there)
     }
 
-    fn bind_once(config: &Config) -> io::Result<Listeners> {
+    fn bind_once(config: &Config, there: &mut Vec<Socket>) -> io::Result<Listeners> {
         let unix_path = config.unixsocket();
         let unix = match unix_path.is_empty() {
             true => None,
@@ -75,10 +83,10 @@ impl Listeners {
         let mut tcp = Vec::new();
         let serves_plain = config.port() != 0 || unix.is_none() && config.tls_port() == 0;
         if serves_plain {
-            listen_at(config, config.port(), Speech::Plain, &mut tcp)?;
+            listen_at(config, (config.port(), Speech::Plain), there, &mut tcp)?;
         }
         if config.tls_port() != 0 {
-            listen_at(config, config.tls_port(), Speech::Tls, &mut tcp)?;
+            listen_at(config, (config.tls_port(), Speech::Tls), there, &mut tcp)?;
         }
         if tcp.is_empty() && unix.is_none() {
             return Err(io::Error::new(
@@ -170,13 +178,21 @@ fn wanted(name: &str, port: u16, speech: Speech) -> io::Result<Vec<Wanted>> {
     }
 }
 
-/// Listens at all addresses with this port.
-fn listen_at(config: &Config, port: u16, speech: Speech, tcp: &mut Vec<Listening>) -> io::Result<()> {
+/// Listens at all addresses with this port, by a socket that is there if there is one.
+fn listen_at(
+    config: &Config,
+    (port, speech): (u16, Speech),
+    there: &mut Vec<Socket>,
+    tcp: &mut Vec<Listening>,
+) -> io::Result<()> {
     let mut port = port;
     for name in config.bind() {
         for want in wanted(&name, port, speech)? {
             let address = want.address;
-            match bind_tcp(config, address) {
+            let is_it =
+                |socket: &Socket| socket.local_addr().is_ok_and(|there| there.as_socket() == Some(address));
+            let taken = there.iter().position(is_it).map(|at| there.swap_remove(at));
+            match taken.map_or_else(|| bind_tcp(config, address), Ok) {
                 Ok(socket) => {
                     // With port 0 the first address gets a free port, and the others the same.
                     port = local_port(&socket)?;

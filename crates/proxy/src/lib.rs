@@ -16,6 +16,7 @@ mod scans;
 mod serve;
 mod slot_scans;
 mod start;
+mod takeover;
 mod upstream;
 mod waits;
 mod ways;

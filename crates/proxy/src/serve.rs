@@ -5,6 +5,7 @@ use crate::links::{self, conversation::Key};
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
+use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
 use crate::waits::Waits;
 use crate::ways::Way;
@@ -14,10 +15,12 @@ use config::Config;
 use net::client::{Client, Traits};
 use net::service::{self, Closing, Service, Session as _, Stop, Until};
 use net::{Shared, tls};
+use parking_lot::Mutex;
 use server::server::Server;
 use server::session::Session;
 use std::sync::Arc;
 use sys::{Shown, Stamp, TickClock};
+use telemetry::log;
 use telemetry::stats::ServerCounts;
 
 /// The proxy: a server without data, its host, in front of others.
@@ -34,6 +37,8 @@ pub struct Proxy {
     pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
+    /// What it has taken over, until it serves.
+    pub taken: Mutex<Option<Taken>>,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -143,6 +148,11 @@ impl Service for Proxy {
     }
 
     async fn work(self: Arc<Proxy>, worker: usize) {
+        if let Some(taken) = self.taken.lock().take()
+            && let Err(error) = takeover::begin(&self, taken)
+        {
+            log!(Warning, "Nobody will be able to take over from this process: {error}");
+        }
         self.host.clone().work(worker).await;
     }
 

@@ -5,11 +5,13 @@ use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
 use crate::replicas::Replicas;
 use crate::serve::Proxy;
+use crate::takeover;
 use crate::upstream::Upstream;
 use crate::waits::Waits;
 use crate::ways;
 use config::{Config, Startup};
 use net::{descriptors, encryption, listen::Listeners};
+use parking_lot::Mutex;
 use server::server::Server;
 use std::io;
 use std::process::ExitCode;
@@ -35,6 +37,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
+  --proxy-takeover PATH            socket file by which a new process of this proxy takes over from the one that runs
   --databases 16                   as many as each of them has at least
   --port 6379                      port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
@@ -96,7 +99,8 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _running_log = logger::start(&config)?;
     let workers = server::start::worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
-    let listeners = Listeners::bind(&config)?;
+    let mut taken = takeover::take(&config)?;
+    let listeners = Listeners::bind_or_take(&config, std::mem::take(&mut taken.sockets))?;
     let host = server::assembly::new(config, workers + 1);
     encryption::begin(&host.net.tls, &host.engine.config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
@@ -116,6 +120,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         changes: Changes::default(),
         replicas: Replicas::default(),
         waits: Waits::default(),
+        taken: Mutex::new(Some(taken)),
         ways: ways::table(),
     });
     heard::begin(&proxy)?;

@@ -260,14 +260,32 @@ impl Drop for RemovedAtEnd {
     }
 }
 
+/// A file with the process id, which is removed in the end unless another process has written its own.
+struct Pidfile(PathBuf);
+
+impl Pidfile {
+    fn text() -> Vec<u8> {
+        format!("{}\n", std::process::id()).into_bytes()
+    }
+}
+
+impl Drop for Pidfile {
+    fn drop(&mut self) {
+        if Fs::Real.read(&self.0, 64).is_ok_and(|text| text == Pidfile::text()) {
+            // Nobody is left to whom a failure would matter.
+            let _ = Fs::Real.remove(&self.0);
+        }
+    }
+}
+
 /// Writes the process id where `pidfile` says; a server that cannot still serves.
-fn write_pidfile(config: &Config) -> Option<RemovedAtEnd> {
+fn write_pidfile(config: &Config) -> Option<Pidfile> {
     let path = PathBuf::from(OsString::from_vec(config.pidfile()));
     if path.as_os_str().is_empty() {
         return None;
     }
-    match Fs::Real.write(&path, format!("{}\n", std::process::id()).as_bytes()) {
-        Ok(()) => Some(RemovedAtEnd(path)),
+    match Fs::Real.write(&path, &Pidfile::text()) {
+        Ok(()) => Some(Pidfile(path)),
         Err(error) => {
             log!(Warning, "Can't write the pidfile {}: {error}", path.display());
             None

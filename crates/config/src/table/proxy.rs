@@ -11,6 +11,9 @@ pub(super) const ROWS: &[Row] = &[
     works("proxy-computed-bytes", MEMORY, "64mb").here(
         "Tarn's own, of `tarn proxy`: the most bytes of keys of several slots that one command has copied, to be answered by the proxy: SINTER, ZUNION, PFCOUNT and the like",
     ),
+    works("proxy-drain-timeout", int(0, 604_800), "3600").here(
+        "Tarn's own, of `tarn proxy`: for how many seconds a proxy that another has taken over from serves the connections that it has; 0: until their clients end them",
+    ),
     works("proxy-read-from", Kind::Enum(ReadFrom::WORDS), "master").here(
         "Tarn's own, of `tarn proxy`: who answers reads of one slot: the master, a replica that has what the client has written (else the master), or any of them",
     ),
@@ -22,5 +25,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     works("proxy-split-writes", BOOL, "yes").here(
         "Tarn's own, of `tarn proxy`: whether MSET, DEL and UNLINK of keys of several slots are done in parts, which are not done at one moment and of which some may fail; no: they are refused",
+    ),
+    works("proxy-takeover", TEXT, "").fixed().here(
+        "Tarn's own, of `tarn proxy`: a socket file by which a new process of the same proxy takes over from the one that runs: it accepts connections in its place, and nobody is refused meanwhile",
     ),
 ];

@@ -53,6 +53,19 @@ impl Doors {
         open.iter().find(|door| door.speech == speech).map_or(0, |door| door.address.port())
     }
 
+    /// The sockets, for another process to accept from.
+    ///
+    /// # Errors
+    /// If the process has no file left.
+    pub fn sockets(&self) -> io::Result<Vec<Socket>> {
+        self.open.lock().iter().map(|door| door.socket.try_clone()).collect()
+    }
+
+    /// Accepts from none of them any more. Whoever else has the sockets does; who is in their queues stays there.
+    pub fn leave(&self) {
+        self.open.lock().clear();
+    }
+
     /// Whether somebody accepts connections.
     pub fn are_watched(&self) -> bool {
         self.acceptor.lock().is_none()

@@ -1,0 +1,155 @@
+//! A new process takes over from the one that runs: it gets the sockets that listen, by a socket file (`proxy-takeover`), says when it serves, and from then on
+//! the old one accepts nobody any more, serves the connections that it has, and ends when it has none. Nobody is refused meanwhile: who comes waits in the
+//! queue of a socket that both have. A new process that fails before it serves leaves everything as it was.
+//!
+//! What is said: the old one sends [`GREETING`], with the sockets; the new one answers [`SERVES`].
+//!
+//! Thread rule: a thread of its own.
+
+use crate::serve::Proxy;
+use net::service::Service;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use socket2::Socket;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use sys::file::Fs;
+use telemetry::log;
+
+/// What the old process says, whichever version it is of.
+const GREETING: &[u8] = b"tarn proxy takeover 1\n";
+/// What the new one says when it serves.
+const SERVES: &[u8] = b"serves\n";
+/// The most sockets that are handed over.
+const SOCKETS_MAX: usize = 64;
+/// How long the other process may take to say something.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So often nobody is seen before nobody is there.
+const LOOKS_MIN: u32 = 10;
+/// How often it is looked whether the last connection has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a new process has got.
+#[derive(Default)]
+pub struct Taken {
+    /// Sockets that listen.
+    pub sockets: Vec<Socket>,
+    /// Where the old process waits to be told that this one serves.
+    from: Option<UnixStream>,
+}
+
+fn path_of(proxy_takeover: Vec<u8>) -> Option<PathBuf> {
+    Some(PathBuf::from(std::ffi::OsString::from_vec(proxy_takeover)))
+        .filter(|path| !path.as_os_str().is_empty())
+}
+
+/// Takes the sockets of the process that runs, if there is one.
+///
+/// # Errors
+/// A sentence that says why they cannot be had from it.
+pub fn take(config: &config::Config) -> io::Result<Taken> {
+    let Some(path) = path_of(config.proxy_takeover()) else { return Ok(Taken::default()) };
+    let in_context = |error: io::Error| {
+        io::Error::new(error.kind(), format!("Taking over by {}: {error}", path.display()))
+    };
+    if !config.unixsocket().is_empty() {
+        return Err(io::Error::other("a proxy with `proxy-takeover` does not listen on a `unixsocket`"));
+    }
+    match UnixStream::connect(&path) {
+        Ok(from) => receive(from).map_err(in_context),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Ok(Taken::default())
+        }
+        Err(error) => Err(in_context(error)),
+    }
+}
+
+fn receive(from: UnixStream) -> io::Result<Taken> {
+    from.set_read_timeout(Some(PATIENCE))?;
+    let mut greeting = [0; GREETING.len()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(&from, &mut [IoSliceMut::new(&mut greeting)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            sockets.extend(descriptors.map(Socket::from));
+        }
+    }
+    if greeting[..got.bytes] != *GREETING || sockets.is_empty() {
+        return Err(io::Error::other("what listens there is no proxy that can be taken over"));
+    }
+    Ok(Taken { sockets, from: Some(from) })
+}
+
+/// This process serves: the old one is told so, and the next new one may come to this one.
+///
+/// # Errors
+/// Those of the system: then nobody can take over from this process.
+pub fn begin(proxy: &Arc<Proxy>, from: Taken) -> io::Result<()> {
+    let Some(path) = path_of(proxy.host.engine.config.proxy_takeover()) else { return Ok(()) };
+    if let Some(mut from) = from.from {
+        from.write_all(SERVES)?;
+        log!(Notice, "Taken over from the proxy that ran");
+    }
+    Fs::Real.remove_socket(&path)?;
+    let listener = UnixListener::bind(&path)?;
+    // Whoever may connect may have the clients.
+    Fs::Real.set_permissions(&path, 0o600)?;
+    let proxy = proxy.clone();
+    let wait = move || hand_over(&proxy, listener, &path);
+    std::thread::Builder::new().name("takeover".to_owned()).spawn(wait).map(drop)
+}
+
+/// Waits for a new process, and for the end of all connections then.
+fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
+    loop {
+        let handed = listener.accept().and_then(|(to, _)| give(proxy, to));
+        match handed {
+            Ok(()) => break,
+            Err(error) => log!(Warning, "Nobody has taken over by {}: {error}", path.display()),
+        }
+        // What fails at once must not fail without end.
+        std::thread::sleep(LOOK);
+    }
+    drop(listener);
+    proxy.net().doors.leave();
+    log!(Notice, "Another process has taken over: {} connections are left", proxy.net().clients.count());
+    let drain = Duration::from_secs(proxy.host.engine.config.proxy_drain_timeout_s());
+    let began = Instant::now();
+    let mut unseen = 0;
+    // Who was let in by the last door is not counted at once.
+    while unseen < LOOKS_MIN && (drain.is_zero() || began.elapsed() < drain) {
+        std::thread::sleep(LOOK);
+        unseen = if proxy.net().placement.connections() == 0 { unseen + 1 } else { 0 };
+    }
+    log!(Notice, "{} connections are left, and this process ends", proxy.net().placement.connections());
+    proxy.host.stop(0);
+}
+
+/// Gives the sockets to a new process, and waits until that one serves.
+fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<()> {
+    to.set_read_timeout(Some(PATIENCE))?;
+    let sockets = proxy.net().doors.sockets()?;
+    let descriptors: Vec<_> = sockets.iter().map(Socket::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if descriptors.is_empty() || !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("there are no sockets to hand over, or too many"));
+    }
+    sendmsg(&to, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let mut answer = [0; SERVES.len()];
+    to.read_exact(&mut answer)?;
+    match answer == *SERVES {
+        true => Ok(()),
+        false => Err(io::Error::other("what the other process says is not known")),
+    }
+}

@@ -1,0 +1,157 @@
+//! A new process takes over from a proxy under load: nobody gets an error, neither who keeps its connection nor who makes new ones.
+
+use super::Proxied;
+use crate::departures::signal;
+use crate::tarn_path;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use testkit::ask::{ask, call, call_line, ok, text, wait_until};
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+/// A proxy that can be taken over, and all that follows it needs.
+struct Line {
+    proxied: Proxied,
+    words: Vec<String>,
+    address: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Line {
+    fn begin(directives: &[&str]) -> Line {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock").to_string_lossy().into_owned();
+        let pidfile = dir.path().join("pid").to_string_lossy().into_owned();
+        let own = ["--proxy-takeover", &path, "--pidfile", &pidfile];
+        let all = [&own[..], directives].concat();
+        let proxied = Proxied::of((&Program::Redis, &[]), 2, &all);
+        let address = proxied.proxy.address();
+        let places: Vec<String> = proxied.shards.iter().map(|shard| shard.address().to_string()).collect();
+        let (shards, port) = (places.join(","), address.port().to_string());
+        let words = [&all[..], &["--proxy-shards", &shards, "--port", &port]].concat();
+        let words = words.into_iter().map(str::to_owned).collect();
+        Line { proxied, words, address, _dir: dir }
+    }
+
+    fn next(&self) -> Server {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        Server::start(Program::Proxy(tarn_path()), &words).unwrap()
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(self.address).unwrap()
+    }
+
+    fn file(&self, flag: &str) -> &str {
+        &self.words[self.words.iter().position(|word| word == flag).unwrap() + 1]
+    }
+}
+
+fn count(client: &mut Client, key: &str, told: &mut i64) {
+    *told += 1;
+    assert_eq!(call(client, &["INCR", key]), Value::Int(*told));
+}
+
+#[test]
+fn nobody_notices_a_takeover() {
+    let mut line = Line::begin(&[]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (line, is_over) = (&line, &is_over);
+        for number in 0..6 {
+            scope.spawn(move || {
+                let (key, mut told) = (format!("k{number}"), 0);
+                let mut client = line.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    // Half of them keep their connections for as long as they can.
+                    if number % 2 == 0 || told % 500 == 499 {
+                        client = line.connect();
+                    }
+                    count(&mut client, &key, &mut told);
+                }
+            });
+        }
+        let mut generations = Vec::new();
+        for _ in 0..4 {
+            generations.push(line.next());
+            let newest = generations.last().unwrap();
+            wait_until("it serves", || newest.output().contains("Taken over"));
+            let pid = newest.pid().to_string();
+            wait_until("all new connections are its", || {
+                ask(&mut line.connect(), &["INFO", "server"]).contains(&format!("process_id:{pid}\r"))
+            });
+        }
+        let mut last = generations.pop().unwrap();
+        for mut older in generations {
+            wait_until("it ends when nobody is left", || older.ended().unwrap().is_some());
+            assert!(older.ended().unwrap().unwrap().success());
+        }
+        assert!(last.ended().unwrap().is_none());
+        // Whoever went before has left the file with the number of the process alone.
+        let pid = std::fs::read_to_string(line.file("--pidfile")).unwrap();
+        assert_eq!(pid.trim(), last.pid().to_string());
+        is_over.store(true, Ordering::Relaxed);
+        // Clients end their last requests before it does.
+        wait_until("all have gone", || {
+            let clients = ask(&mut line.connect(), &["INFO", "clients"]);
+            clients.contains("connected_clients:1\r")
+        });
+    });
+    wait_until("the first has ended", || line.proxied.proxy.ended().unwrap().is_some());
+}
+
+#[test]
+fn a_process_that_does_not_come_up_takes_nothing_over() {
+    let line = Line::begin(&[]);
+    let mut kept = line.connect();
+    // It gets the sockets, and then has another that cannot be had.
+    let mut words = line.words.clone();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    words.extend(["--tls-port".to_owned(), taken.local_addr().unwrap().port().to_string()]);
+    let mut command = Command::new(tarn_path());
+    command
+        .arg("proxy")
+        .args(&words)
+        .args(["--bind", "127.0.0.1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    assert!(!command.status().unwrap().success());
+    assert_eq!(call_line(&mut kept, "SET k v"), ok());
+    assert_eq!(call_line(&mut line.connect(), "GET k"), text("v"));
+    wait_until("the next may come", || line.proxied.proxy.output().contains("Nobody has taken over"));
+    let next = line.next();
+    wait_until("it serves", || next.output().contains("Taken over"));
+    assert_eq!(call_line(&mut line.connect(), "GET k"), text("v"));
+    assert_eq!(call_line(&mut kept, "GET k"), text("v"));
+}
+
+#[test]
+fn connections_that_are_kept_have_a_time_and_what_is_no_proxy_is_said() {
+    let mut line = Line::begin(&["--proxy-drain-timeout", "1"]);
+    let mut kept = line.connect();
+    assert_eq!(call_line(&mut kept, "PING"), Value::Simple(b"PONG".to_vec()));
+    let mut next = line.next();
+    wait_until("the old one ends", || line.proxied.proxy.ended().unwrap().is_some());
+    assert!(kept.read_value().is_err());
+    signal(&next, "-TERM");
+    wait_until("it ends", || next.ended().unwrap().is_some());
+    // The file is still there, and nobody listens.
+    let last = line.next();
+    assert_eq!(call_line(&mut line.connect(), "PING"), Value::Simple(b"PONG".to_vec()));
+    drop(last);
+    let path = line.file("--proxy-takeover").to_owned();
+    std::fs::remove_file(&path).unwrap();
+    let other = UnixListener::bind(&path).unwrap();
+    let answers = thread::spawn(move || {
+        let (mut socket, _) = other.accept().unwrap();
+        std::io::Write::write_all(&mut socket, b"+PONG\r\n").unwrap();
+    });
+    let output = Command::new(tarn_path()).arg("proxy").args(&line.words).output().unwrap();
+    answers.join().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("Taking over by") && said.contains("is no proxy"), "{said}");
+}
