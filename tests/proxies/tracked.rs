@@ -163,12 +163,14 @@ fn who_cannot_be_told_forgets_everything() {
 /// Several write, and one caches what it reads as a client library does. When all is quiet what it has is what there is.
 #[test]
 fn nothing_stays_cached_that_has_changed() {
-    for program in [Program::Redis, tarn()] {
+    for (program, modes) in
+        [(Program::Redis, "ON"), (tarn(), "ON"), (Program::Redis, "ON BCAST PREFIX k"), (tarn(), "ON BCAST")]
+    {
         let proxied = Proxied::of((&program, &[]), 2, &[]);
         let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
         let mut reader = proxied.proxy.connect().unwrap();
         ask(&mut reader, &["HELLO", "3"]);
-        assert_eq!(call_line(&mut reader, "CLIENT TRACKING ON"), ok());
+        assert_eq!(call_line(&mut reader, &format!("CLIENT TRACKING {modes}")), ok());
         let mut cached: HashMap<String, Value> = HashMap::new();
         let drop_told = |cached: &mut HashMap<String, Value>, push: Value| {
             let Value::Push(words) = push else { panic!("{push:?}") };

@@ -135,3 +135,25 @@ fn who_waits_is_told_when_a_server_is_lost() {
     drop(other);
     wait_until("it is given up", || !waits(&proxied.shards[0]));
 }
+
+#[test]
+fn what_may_be_lost_with_its_server_is_not_waited_for() {
+    let mut proxied = Proxied::of((&tarn(), &[]), 2, &[]);
+    let mut client = proxied.proxy.connect().unwrap();
+    let (first, second) = (proxied.key(0), proxied.key(1));
+    assert_eq!(call(&mut client, &["SET", &first, "v"]), ok());
+    drop(proxied.shards.remove(1));
+    // It has written nothing there.
+    let mut other = proxied.proxy.connect().unwrap();
+    wait_until("the loss is known", || {
+        is_error(&call(&mut other, &["GET", &second]), "ERR proxy: no connection")
+    });
+    assert_eq!(call_line(&mut client, "WAIT 0 0"), Value::Int(0));
+    drop(proxied.shards.remove(0));
+    wait_until("the loss is known", || {
+        is_error(&call(&mut other, &["GET", &first]), "ERR proxy: no connection")
+    });
+    assert!(is_error(&call_line(&mut client, "WAIT 0 0"), "UNANSWERED A connection to a shard was lost"));
+    // It is told once; then why nobody answers.
+    assert!(is_error(&call_line(&mut client, "WAIT 0 0"), "ERR proxy: no connection"));
+}

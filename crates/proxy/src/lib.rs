@@ -8,6 +8,7 @@ mod heard;
 mod joins;
 mod limits;
 mod links;
+mod losses;
 mod parts;
 mod reading;
 mod replicas;

@@ -2,6 +2,7 @@
 
 use crate::computed::{self, Computed};
 use crate::joins::{Join, Part};
+use crate::links::asking_who;
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
@@ -159,7 +160,7 @@ pub fn parts_of(
             }
         },
         Plan::Waits(written) => waits_of(written, routes, request),
-        Plan::Unblock(client) => unblock(&waits.of(client), request),
+        Plan::Unblock(client) => unblock(routes, waits.call(client), request)?,
         Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
@@ -185,15 +186,12 @@ fn waits_of(written: Written, routes: &Routes, request: &Request<'_>) -> Parts {
     Parts { each, join: Some(Join::Least), replies: 3 - usize::from(written.is_nothing()) }
 }
 
-/// What goes in front of a request that waits: by which number the server knows the connection, for those who wake its client.
-fn asking_who() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_request(&mut bytes, &[b"CLIENT", b"ID"]);
-    bytes
-}
-
 /// A client is woken at the servers at which it waits, where it has other numbers.
-fn unblock(at: &[(NodeNo, i64)], request: &Request<'_>) -> Parts {
+fn unblock(routes: &Routes, mut at: Vec<(NodeNo, i64)>, request: &Request<'_>) -> Option<Parts> {
+    if at.is_empty() {
+        // It waits no more, which a server says of nobody.
+        at.push((*routes.masters.first()?, 0));
+    }
     let each = at.iter().map(|(node, number)| {
         let mut bytes = Vec::new();
         encode_request_header(&mut bytes, request.len());
@@ -203,7 +201,7 @@ fn unblock(at: &[(NodeNo, i64)], request: &Request<'_>) -> Parts {
         }
         (*node, None, bytes)
     });
-    Parts { each: each.collect(), join: Some(Join::Most), replies: 1 }
+    Some(Parts { each: each.collect(), join: Some(Join::Most), replies: 1 })
 }
 
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {

@@ -1,10 +1,11 @@
 //! What a client that tracks is owed and caches: it is put down for the keys before the request is sent, and may be told that they have changed before the
-//! reply is there that it is about. Then it is told so again behind the reply.
+//! reply is there that it is about. Then it is told so again behind the reply. One that broadcasts is put down for nothing, but is told again, too.
 
+use command::Flags;
 use command::execute::key_positions;
 use command::table::Command;
 use net::client::{Client, Clients, Traits};
-use notify::tracking::{Tracker, Tracking};
+use notify::tracking::{Mode, Tracker, Tracking};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::Request;
@@ -22,9 +23,13 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether no more can be put down before what is owed is there.
-    pub fn is_full(&self) -> bool {
-        self.keys.len() >= KEYS_MAX
+    /// Whether a client asks for nothing further before what it is owed is there: it has asked for much, or is to be told again.
+    pub fn is_held(&self, client: &Client) -> bool {
+        !self.keys.is_empty() && (self.keys.len() >= KEYS_MAX || self.is_overtaken(client))
+    }
+
+    fn is_overtaken(&self, client: &Client) -> bool {
+        client.overtaking.load(Ordering::Acquire) != self.overtaking
     }
 
     /// Puts a client down for what a request is about to read, if it caches that. It is marked as owed ([`Traits::OWED`]).
@@ -36,23 +41,34 @@ impl Reading {
     ) {
         debug_assert!(client.traits().contains(Traits::OWED));
         // A script reads the keys that it names.
-        let caches = if command.runs_script() { tracker.puts_down() } else { tracker.caches(command) };
-        if !caches {
+        if !command.is(Flags::READONLY) && !command.runs_script() {
             return;
         }
+        let prefixes = match &tracker.mode {
+            Mode::Broadcast(prefixes) => Some(prefixes),
+            Mode::Reads(_) if tracker.puts_down() => None,
+            Mode::Reads(_) => return,
+        };
         if self.keys.is_empty() {
             self.overtaking = client.overtaking.load(Ordering::Acquire);
         }
-        tracking.remember(clients, client.id, command, request);
+        if prefixes.is_none() {
+            tracking.remember(clients, client.id, command, request);
+        }
         let mut positions = Vec::new();
         key_positions(command.row.keys, request, &mut positions);
-        self.keys.extend(positions.into_iter().map(|at| Box::from(request.arg(at))));
+        let is_told_of = |key: &&[u8]| {
+            prefixes.is_none_or(|prefixes| prefixes.iter().any(|prefix| key.starts_with(prefix)))
+        };
+        let keys = positions.into_iter().map(|at| request.arg(at)).filter(is_told_of);
+        self.keys.extend(keys.map(Box::from));
     }
 
     /// All that was owed has come: tells a client to forget what it reads there, if it was told of anything meanwhile, or could not be.
     pub fn end(&mut self, clients: &Clients, client: &Arc<Client>, is_whole: bool) {
+        let is_overtaken = self.is_overtaken(client);
         let keys = std::mem::take(&mut self.keys);
-        if !keys.is_empty() && (!is_whole || client.overtaking.load(Ordering::Acquire) != self.overtaking) {
+        if !keys.is_empty() && (!is_whole || is_overtaken) {
             notify::tracking::forget(clients, client, &keys);
         }
     }

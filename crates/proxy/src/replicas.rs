@@ -205,7 +205,7 @@ impl Asker {
             while !self.is_wanted() {
                 sleep(ASKED_EVERY).await;
             }
-            let way = LinkTo { node, protocol: Protocol::Resp2, db: NO_DB };
+            let way = LinkTo { node, protocol: Protocol::Resp2, db: NO_DB, is_replica: false };
             let asked = match links::connect(proxy, &server, way).await {
                 Ok(socket) => self.ask(Line::new(socket, patience(proxy))).await,
                 Err(reason) => Err(reason),

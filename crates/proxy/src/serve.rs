@@ -2,6 +2,7 @@
 
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
+use crate::losses::Losses;
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
@@ -35,6 +36,8 @@ pub struct Proxy {
     pub changes: Changes,
     /// Who follows the servers.
     pub replicas: Replicas,
+    /// When connections to servers were lost.
+    pub losses: Losses,
     /// At which servers its clients wait.
     pub waits: Waits,
     /// What it has taken over, until it serves.

@@ -3,6 +3,7 @@
 use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
+use crate::losses::Losses;
 use crate::replicas::Replicas;
 use crate::serve::Proxy;
 use crate::takeover;
@@ -119,6 +120,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         hearing: Hearing::default(),
         changes: Changes::default(),
         replicas: Replicas::default(),
+        losses: Losses::default(),
         waits: Waits::default(),
         taken: Mutex::new(Some(taken)),
         ways: ways::table(),

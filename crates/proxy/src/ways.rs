@@ -1,8 +1,10 @@
 //! Which way a command goes, by its row: to the server that has the slot of its keys, or to nobody but the proxy itself. What neither is said of is
 //! refused: nothing that only one of several servers would answer is answered as if it were all.
 
+use crate::links::Patience;
 use command::table::{Command, Runs};
 use command::{Error, Flags, Keys};
+use std::time::Duration;
 use wire::Request;
 
 /// Where a command's requests go.
@@ -214,6 +216,29 @@ pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
     !command.row.name.starts_with("xread") || says_so(request)
 }
 
+/// How long a request that waits does so, as far as that can be read; what is wrong with it a server says at once.
+pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
+    let last = request.len() - 1;
+    let (at, unit) = match command.row.name {
+        "blmpop" | "bzmpop" => (1, 1.0),
+        "wait" | "waitaof" => (last, 0.001),
+        name if name.starts_with("xread") => {
+            let block = (1..last).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
+            (block.map_or(last, |at| at + 1), 0.001)
+        }
+        _ => (last, 1.0),
+    };
+    let word = request.get(at).and_then(|word| std::str::from_utf8(word).ok());
+    let time = word.and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) * unit;
+    match Duration::try_from_secs_f64(time) {
+        Ok(time) if !time.is_zero() && time < LONG => Patience::Until(time),
+        _ => Patience::ForEver,
+    }
+}
+
+/// What nobody waits for.
+const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
 /// Whether a replica may answer a command: what it says of keys is the same there. A cursor is one server's, and so are the scripts
 /// that were loaded.
 pub fn may_be_of_replica(command: &Command) -> bool {
@@ -397,6 +422,26 @@ mod tests {
         };
         assert!(may("blpop k 0") && may("xread COUNT 1 BLOCK 0 STREAMS k 0"));
         assert!(!may("xread COUNT 1 STREAMS block 0"));
+    }
+
+    #[test]
+    fn the_time_of_a_wait_is_read() {
+        server::commands::install();
+        let patience = |line: &str| {
+            let request = wire::RequestBuf::from_args(line.split(' '));
+            let command = command::table::find(request.as_request().arg(0)).unwrap();
+            patience(command, &request.as_request())
+        };
+        let until = |ms| Patience::Until(Duration::from_millis(ms));
+        assert_eq!(patience("BLPOP k 1.5"), until(1500));
+        assert_eq!(patience("BLMPOP 2 1 k LEFT"), until(2000));
+        assert_eq!(patience("WAIT 1 30"), until(30));
+        assert_eq!(patience("XREAD COUNT 1 BLOCK 70 STREAMS k 0"), until(70));
+        for line in
+            ["BLPOP k 0", "BLPOP k x", "BLPOP k -1", "BLPOP k inf", "WAIT 1 0", "XREAD STREAMS k BLOCK"]
+        {
+            assert_eq!(patience(line), Patience::ForEver, "{line}");
+        }
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub struct Written {
     is_under_way: bool,
     /// When all of it was answered last, as far as that was noted.
     answered_at: Option<Instant>,
+    /// By the routes of this version something was done that a server was asked for once.
+    elsewhere_at: u64,
+    /// How many connections to servers were lost when the first of it was written.
+    losses: u64,
 }
 
 impl Written {
@@ -41,18 +45,32 @@ impl Written {
         }
     }
 
-    /// What the client has to find where it reads what is a server's, by routes of this version; None: only the server itself has it for certain.
-    pub fn needs_of(self, node: NodeNo, version: u64) -> Option<Needs> {
+    /// What the client has to find where it reads what is a server's, by routes of this version, which are so since then; None: only the server itself has it for
+    /// certain.
+    pub fn needs_of(self, node: NodeNo, (version, since): (u64, Instant)) -> Option<Needs> {
+        // What has moved with its slot was written to the new owner when it did.
+        let moment =
+            |answered_at: Instant| if self.version == version { answered_at } else { answered_at.max(since) };
         match self.has(node, version) {
-            _ if self.is_under_way => None,
-            true => self.answered_at.map(Needs::AllBefore),
+            _ if self.is_under_way || !self.is_nothing() && self.elsewhere_at == version => None,
+            true => self.answered_at.map(|answered_at| Needs::AllBefore(moment(answered_at))),
             false => Some(Needs::Nothing),
         }
     }
 
-    /// Any server may have been written to.
-    pub fn note_any(&mut self) {
-        self.to = ALL;
+    /// Something was done elsewhere than these routes say: any server may have been written to.
+    pub fn note_elsewhere(&mut self, version: u64) {
+        (self.to, self.elsewhere_at) = (ALL, version);
+    }
+
+    /// Nothing was written before: so many connections were lost by now.
+    pub fn begin(&mut self, losses: u64) {
+        self.losses = losses;
+    }
+
+    /// How many connections were lost when the first of it was written.
+    pub fn losses(self) -> u64 {
+        self.losses
     }
 
     /// Whether none was written to.
@@ -70,6 +88,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn servers_are_told_apart_while_slots_stay_where_they_are() {
@@ -83,23 +102,33 @@ mod tests {
         assert!(later.has(3, 6) && later.has(1, 6));
         written.note(200, 5);
         assert!(written.has(63, 5) && written.has(900, 5) && !written.has(62, 5));
-        written.note_any();
+        written.note_elsewhere(5);
         assert!(written.has(1, 5));
     }
 
     #[test]
     fn reads_find_what_was_answered() {
         let (mut written, now) = (Written::default(), Instant::now());
-        assert_eq!(written.needs_of(1, 1), Some(Needs::Nothing));
+        let before = now - Duration::from_secs(1);
+        let needs = |written: Written, node, version| written.needs_of(node, (version, before));
+        assert_eq!(needs(written, 1, 1), Some(Needs::Nothing));
         written.note(1, 1);
-        assert_eq!((written.needs_of(1, 1), written.needs_of(2, 1)), (None, None));
+        assert_eq!((needs(written, 1, 1), needs(written, 2, 1)), (None, None));
         written.note_answered(|| Some(now));
         written.note_answered(|| unreachable!("nothing was written since"));
-        assert_eq!(written.needs_of(1, 1), Some(Needs::AllBefore(now)));
-        assert_eq!(written.needs_of(2, 1), Some(Needs::Nothing));
-        assert_eq!(written.needs_of(2, 2), Some(Needs::AllBefore(now)));
+        assert_eq!(needs(written, 1, 1), Some(Needs::AllBefore(now)));
+        assert_eq!(needs(written, 2, 1), Some(Needs::Nothing));
+        assert_eq!(needs(written, 2, 2), Some(Needs::AllBefore(now)));
+        let later = now + Duration::from_secs(1);
+        assert_eq!(
+            written.needs_of(2, (2, later)),
+            Some(Needs::AllBefore(later)),
+            "its slot has moved since"
+        );
         written.note(1, 1);
         written.note_answered(|| None);
-        assert_eq!((written.needs_of(1, 1), written.needs_of(2, 1)), (None, Some(Needs::Nothing)));
+        assert_eq!((needs(written, 1, 1), needs(written, 2, 1)), (None, Some(Needs::Nothing)));
+        written.note_elsewhere(1);
+        assert_eq!(needs(written, 2, 1), None);
     }
 }

@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long connections stay when nobody has wanted them any more.
 const UNWANTED_MAX: Duration = Duration::from_secs(2);
+/// How long a server may be silent that was asked whether it is there, where no limit is set.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a refusal counts.
 const REFUSED_FOR: Duration = Duration::from_millis(500);
 
@@ -83,7 +85,9 @@ impl Changes {
         {
             return Heard::Refused(reason.clone());
         }
-        state.waiting.push(client.clone());
+        if !state.waiting.iter().any(|waiting| waiting.id == client.id) {
+            state.waiting.push(client.clone());
+        }
         self.version.send_modify(|version| *version += 1);
         Heard::NotYet
     }
@@ -120,6 +124,14 @@ impl Changes {
         }
     }
 
+    /// Those who wait go on if the masters that there are by now tell.
+    fn look(&self, routes: &Routes) {
+        let state = &mut *self.state.lock();
+        if !state.waiting.is_empty() && state.is_whole(routes) {
+            state.wake();
+        }
+    }
+
     fn refuse(&self, reason: String) {
         let state = &mut *self.state.lock();
         state.refused = Some((Instant::now(), reason));
@@ -146,7 +158,7 @@ pub async fn follow(proxy: Arc<Proxy>) {
         }
         tokio::select! {
             _ = changes.changed() => {}
-            _ = looks.tick() => {}
+            _ = looks.tick() => proxy.changes.look(&proxy.upstream.routes()),
         }
     }
 }
@@ -170,9 +182,13 @@ impl Teller {
                     () = sleep(LOOK) => {}
                 }
             }
-            let way = LinkTo { node, protocol: Protocol::Resp3, db: NO_DB };
+            let way = LinkTo { node, protocol: Protocol::Resp3, db: NO_DB, is_replica: false };
             let failed = match links::connect(proxy, &server, way).await {
-                Ok(socket) => self.listen(Line::new(socket, patience(proxy))).await.err(),
+                Ok(socket) => {
+                    // One that is silent without end tells nothing.
+                    let patience = Some(patience(proxy)).filter(|patience| !patience.is_zero());
+                    self.listen(Line::new(socket, patience.unwrap_or(SILENCE_MAX))).await.err()
+                }
                 Err(reason) => Some(reason),
             };
             proxy.changes.end(proxy, node);
@@ -200,6 +216,7 @@ impl Teller {
         let mut request = Vec::new();
         encode_request(&mut request, &[b"CLIENT", b"TRACKING", b"ON", b"BCAST"]);
         line.say(&request).await.map_err(sentence)?;
+        let mut looks = interval(LOOK);
         loop {
             while let Some(value) = line.take().map_err(sentence)? {
                 match value {
@@ -215,7 +232,7 @@ impl Teller {
                     Waited::Silent => line.ask().await.map_err(sentence)?,
                     Waited::Came => {}
                 },
-                () = sleep(LOOK) => if !self.proxy.changes.is_wanted_at(&self.proxy, self.node) {
+                _ = looks.tick() => if !self.proxy.changes.is_wanted_at(&self.proxy, self.node) {
                     return Ok(());
                 },
             }

@@ -68,7 +68,7 @@ impl Ear {
                     return;
                 }
             }
-            let way = LinkTo { node: self.node, protocol: Protocol::Resp2, db: 0 };
+            let way = LinkTo { node: self.node, protocol: Protocol::Resp2, db: 0, is_replica: false };
             match links::connect(&self.proxy, &server, way).await {
                 Ok(socket) => {
                     is_told = false;

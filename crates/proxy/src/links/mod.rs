@@ -124,6 +124,8 @@ pub struct LinkTo {
     pub protocol: Protocol,
     /// The database, or [`NO_DB`].
     pub db: usize,
+    /// It is read from as a replica, which nodes of a cluster want to be told.
+    pub is_replica: bool,
 }
 
 /// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
@@ -144,14 +146,23 @@ pub struct Pushed {
     pub needs_all: bool,
     /// A script makes its reply.
     pub is_of_script: bool,
-    /// It may wait at the server for as long as it likes. In front of it the server is asked by which number it knows the connection.
-    pub waits: bool,
+    /// It waits at the server for so long, or as long as it likes. In front of it the server is asked by which number it knows the connection.
+    pub waits: Option<Patience>,
     /// What its client is told if it is certain that it was not executed, and is not to be tried again.
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
     /// It is a read from a replica: this master is asked where that one cannot answer.
     pub instead: Option<NodeNo>,
+}
+
+/// How long a request may wait at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// So long.
+    Until(Duration),
+    /// Without end.
+    ForEver,
 }
 
 impl Pushed {
@@ -163,7 +174,7 @@ impl Pushed {
         replies: 1,
         needs_all: false,
         is_of_script: false,
-        waits: false,
+        waits: None,
         unless_executed: None,
         watching: Watching::GoesOn,
         instead: None,
@@ -249,7 +260,8 @@ impl Links {
     /// nothing can be done in the wrong one.
     #[inline]
     pub fn place(&mut self, way: LinkTo) -> usize {
-        let at = 2 * usize::from(way.node) + usize::from(way.protocol == Protocol::Resp3);
+        let kind = 2 * usize::from(way.is_replica) + usize::from(way.protocol == Protocol::Resp3);
+        let at = 4 * usize::from(way.node) + kind;
         match self.places.get(way.db).and_then(|places| *places.get(at)?) {
             Some(place) => place,
             None => self.begin_link(way, at),
@@ -327,6 +339,11 @@ impl Links {
         });
     }
 
+    /// Whether a link takes no more for now.
+    pub fn is_without_room(&self, at: usize) -> bool {
+        self.links[at].is_full()
+    }
+
     /// Whether a link takes no more for now; the client is woken when it does.
     #[inline]
     pub fn is_full(&mut self, at: usize, client: &Arc<Client>) -> bool {
@@ -356,7 +373,7 @@ impl Links {
             if ticket.refused.is_none() && reply.starts_with(counts) {
                 ticket.refused = Some(reply.into());
             }
-            if ticket.pushed.waits
+            if ticket.pushed.waits.is_some()
                 && let Some(number) = joins::number(reply)
             {
                 self.note_waiting(at, number);
@@ -366,7 +383,8 @@ impl Links {
         let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
         link.answered += ticket.bytes;
         let refused = ticket.refused.take();
-        if ticket.pushed.instead.is_some() && redirect::is_of_replica(reply) {
+        // Whether its error is the replica's or the request's the master says.
+        if ticket.pushed.instead.is_some() && reply.starts_with(b"-") {
             let begin = link.answered - ticket.bytes;
             let request = link.requests[begin..link.answered].to_vec();
             self.ask_master(at, ticket, &request);
@@ -394,7 +412,7 @@ impl Links {
     /// Sends a read to the master that a replica cannot answer.
     fn ask_master(&mut self, at: usize, mut ticket: Ticket, request: &[u8]) {
         let Some(node) = ticket.pushed.instead.take() else { return };
-        let to = self.place(LinkTo { node, ..self.links[at].way });
+        let to = self.place(LinkTo { node, is_replica: false, ..self.links[at].way });
         ticket.came = 0;
         self.enqueue(to, request, ticket);
     }
@@ -471,7 +489,7 @@ impl Links {
     fn ask_further(&mut self) {
         for Further { whose, reply, speaks: (protocol, db), part } in self.conversations.take_further() {
             let (node, slot, request) = part;
-            let to = self.place(LinkTo { node, protocol, db });
+            let to = self.place(LinkTo { node, protocol, db, is_replica: false });
             self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
         }
     }
@@ -495,14 +513,24 @@ impl Links {
                     let mut bytes = Vec::with_capacity(request.len() + 20);
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
                     ticket.asking_bytes = bytes.len();
-                    bytes.extend_from_slice(&request);
+                    // It is for the next request alone.
+                    let who = asking_who();
+                    let is_asked = ticket.pushed.waits.is_some() && request.starts_with(&who);
+                    bytes.extend_from_slice(if is_asked { &request[who.len()..] } else { &request });
                     ticket.bytes = bytes.len();
-                    ticket.pushed.replies += 1;
+                    ticket.pushed.replies += 1 - usize::from(is_asked);
                     self.enqueue(to, &bytes, ticket);
                 }
             }
         }
     }
+}
+
+/// What goes in front of a request that waits: by which number the server knows the connection, for those who wake its client.
+pub fn asking_who() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    wire::encode_request(&mut bytes, &[b"CLIENT", b"ID"]);
+    bytes
 }
 
 /// This thread is about to rest.

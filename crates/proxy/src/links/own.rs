@@ -82,6 +82,7 @@ impl Links {
         if let Some((at, ..)) = had.filter(|(at, ..)| kind(self.links[*at].way) == kind(way)) {
             return at;
         }
+        self.proxy.waits.end(lane);
         let at = self.find_own(lane, way);
         match had {
             // Its connection watches what nobody else does.
@@ -180,12 +181,16 @@ impl Links {
         if !link.tickets.is_empty() || !link.parked.is_empty() {
             return;
         }
-        self.proxy.waits.end(owner);
+        // Who is woken late is to be nobody else.
+        let is_called = self.proxy.waits.end(owner);
         // What was disturbed is known until its transaction ends.
         let is_done = |held: &Held| held.at == at && held.watches == 0 && !held.is_disturbed;
         if self.owners.held.get(&owner).is_some_and(is_done) {
             self.owners.held.remove(&owner);
-            self.let_go(at);
+            match is_called {
+                true => self.close(at),
+                false => self.let_go(at),
+            }
         }
     }
 

@@ -37,13 +37,6 @@ pub fn read(line: &[u8], said_by: &Node) -> Option<Redirection> {
     }
 }
 
-/// Whether a reply is one of a server that cannot answer for its master, which does.
-pub fn is_of_replica(reply: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 6] =
-        [b"-LOADING ", b"-MASTERDOWN ", b"-MOVED ", b"-ASK ", b"-TRYAGAIN ", b"-CLUSTERDOWN "];
-    BEGINNINGS.iter().any(|beginning| reply.starts_with(beginning))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

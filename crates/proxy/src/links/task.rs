@@ -4,7 +4,7 @@
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
 use super::socket::Socket;
-use super::{Link, LinkTo, Links, NO_DB, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use config::LogLevel;
@@ -26,6 +26,8 @@ use wire::{Protocol, encode_request};
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long connecting may take, with all that is said first.
 const CONNECTING_MAX: Duration = Duration::from_secs(3);
+/// How long a replica may owe something before its master is asked.
+const REPLICA_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// What clients are told whose requests may have been executed.
 const UNANSWERED: &[u8] =
     b"-UNANSWERED The connection to the shard was lost before it answered: it is not known whether this was done\r\n";
@@ -33,7 +35,10 @@ const UNANSWERED: &[u8] =
 /// Runs for the life of the worker. A connection is made when there is something to send.
 pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) {
     let server = &proxy.upstream.routes().nodes[usize::from(way.node)];
-    let silence_max = Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
+    let silence_max = match way.is_replica {
+        true => REPLICA_SILENCE_MAX,
+        false => Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s())),
+    };
     let mut is_told = false;
     loop {
         let is_asked = poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
@@ -146,8 +151,7 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
     }
     if way.db != NO_DB {
         say(&[b"SELECT", way.db.to_string().as_bytes()]);
-        let routes = proxy.upstream.routes();
-        if routes.is_cluster && !routes.masters.contains(&way.node) {
+        if way.is_replica && proxy.upstream.routes().is_cluster {
             say(&[b"READONLY"]);
         }
     }
@@ -220,15 +224,22 @@ impl Talking {
 
     /// Whether nothing has come for too long. One alarm serves for many requests, so that a busy link sets none.
     fn is_silent(&mut self, link: &Link, context: &mut Context<'_>) -> bool {
-        let may_be_silent = link.tickets.front().is_none_or(|ticket| ticket.pushed.waits);
-        if self.silence_max.is_zero() || may_be_silent {
+        // What waits is silent when it is asked.
+        let waits =
+            |ticket: &Ticket| ticket.pushed.waits.filter(|_| ticket.came + 1 >= ticket.pushed.replies);
+        let more = match link.tickets.front().map(waits) {
+            None | Some(Some(Patience::ForEver)) => None,
+            Some(None) => Some(Duration::ZERO),
+            Some(Some(Patience::Until(time))) => Some(time),
+        };
+        let Some(more) = more.filter(|_| !self.silence_max.is_zero()) else {
             self.alarm = None;
             return false;
-        }
+        };
         loop {
             let alarm = self.alarm.get_or_insert_with(|| {
                 self.has_heard = false;
-                Box::pin(sleep(self.silence_max))
+                Box::pin(sleep(self.silence_max + more))
             });
             if alarm.as_mut().poll(context).is_pending() {
                 return false;
@@ -333,6 +344,9 @@ impl Links {
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();
+        if !self.links[at].is_over && !self.links[at].way.is_replica {
+            self.proxy.losses.note(self.links[at].way.node);
+        }
         self.refuse_parked(at);
         self.disturb_own(at);
         let link = &mut self.links[at];
@@ -365,6 +379,7 @@ impl Links {
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
         self.proxy.upstream.hurry();
+        self.proxy.losses.note(self.links[at].way.node);
         self.look_at_routes();
         self.refuse_parked(at);
         self.disturb_own(at);

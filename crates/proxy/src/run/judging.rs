@@ -17,6 +17,8 @@ use std::time::Instant;
 use sys::UnixMs;
 use wire::{Request, key_slot};
 
+const MAY_BE_LOST: &str = "UNANSWERED A connection to a shard was lost that has been written to: what was written before that may be lost with its server";
+
 impl Runner {
     #[inline]
     pub(super) fn judge(
@@ -86,13 +88,13 @@ impl Runner {
             Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
                 return self.to_owner(slot, Plan::Watch);
             }
-            Way::Waits => Plan::Waits(front.written),
+            Way::Waits => return self.wait(front),
             Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
             Way::Listen => return self.listen(front, command, request),
             Way::Track => return self.track(front, request),
             Way::Unblock => {
                 match request.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()) {
-                    Some(client) if !self.proxy.waits.of(client).is_empty() => Plan::Unblock(client),
+                    Some(client) if self.proxy.waits.is_waiting(client) => Plan::Unblock(client),
                     _ => return Verdict::Here,
                 }
             }
@@ -135,6 +137,20 @@ impl Runner {
         }
     }
 
+    /// Has a client wait for what it has written, unless that may be lost, of which it is told once.
+    fn wait(&self, front: &mut Front) -> Verdict {
+        let (written, losses) = (front.written, &self.proxy.losses);
+        let version = self.links.borrow().routes.version;
+        let is_written_to = |node| !written.is_nothing() && written.has(node, version);
+        match losses.is_any_since(written.losses(), is_written_to) {
+            true => {
+                front.written.begin(losses.count());
+                Verdict::Refuse(Error::text(MAY_BE_LOST))
+            }
+            false => Verdict::Send(Plan::Waits(written)),
+        }
+    }
+
     /// The same of a replica, if it may answer the request.
     fn read_or(&self, plan: Plan, front: &Front, command: &Command) -> Plan {
         let from = self.proxy.host.engine.config.proxy_read_from();
@@ -144,7 +160,10 @@ impl Runner {
         }
         // What a client caches, or watches, it reads where changes are told.
         let is_bound = front.inner.tracking.is_some() || front.watched_slot.is_some();
-        let needs = front.written.needs_of(master, self.links.borrow().routes.version);
+        let needs = {
+            let routes = &self.links.borrow().routes;
+            front.written.needs_of(master, (routes.version, routes.since))
+        };
         let Some(needs) = needs.filter(|_| !is_bound) else { return plan };
         let reader = (front.inner.client.id, needs);
         match self.proxy.replicas.reader(from, master, reader, Instant::now()) {

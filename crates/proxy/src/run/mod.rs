@@ -211,11 +211,14 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         if let Some(key) = front.key {
             front.owed = links.conversations.take(key, out);
-            if links.conversations.is_redirected(key) {
-                front.written.note_any();
+            let is_redirected = links.conversations.is_redirected(key);
+            if is_redirected {
+                front.written.note_elsewhere(links.routes.version);
             }
             if front.owed == 0 {
-                let is_whole = front.inner.tracking.is_none() || self.proxy.changes.is_whole(&links.routes);
+                // Who has been asked for once is no master that tells, maybe.
+                let is_whole = front.inner.tracking.is_none()
+                    || !is_redirected && self.proxy.changes.is_whole(&links.routes);
                 front.reading.end(&self.proxy.host.net.clients, &front.inner.client, is_whole);
                 links.conversations.end(key);
                 let is_asked = self.proxy.host.engine.config.proxy_read_from() != ReadFrom::Master;

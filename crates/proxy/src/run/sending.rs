@@ -7,6 +7,7 @@ use crate::links::{self, LinkTo, Links, Pushed};
 use crate::parts::{Parts, Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
+use crate::ways;
 use command::table::Command;
 use command::{Error, Flags};
 use engine::Attention;
@@ -28,7 +29,7 @@ impl Runner {
             front.wait_for(Wait::Owed(OWED_MAX / 2));
             return false;
         }
-        if front.reading.is_full() {
+        if front.reading.is_held(&front.inner.client) && front.owed > 0 {
             front.wait_for(Wait::Owed(0));
             return false;
         }
@@ -57,7 +58,7 @@ impl Runner {
                 self.send_alone(front, (plan, node, slot), command, &request);
                 true
             }
-            None if plan.is_apart() => self.send_beside(front, plan, &request),
+            None if plan.is_apart() => self.send_beside(front, plan, (command, &request)),
             None => self.send_parts(front, plan, command, &request),
         }
     }
@@ -71,7 +72,12 @@ impl Runner {
         sent: &[u8],
     ) -> bool {
         let links = &mut *self.links.borrow_mut();
-        let at = links.place(LinkTo { node, protocol: front.inner.protocol, db: front.inner.db.0 as usize });
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let way = LinkTo { node, protocol, db, is_replica: instead.is_some() };
+        let mut at = links.place(way);
+        if let Some(master) = instead.filter(|_| links.is_without_room(at)) {
+            at = links.place(LinkTo { node: master, is_replica: false, ..way });
+        }
         if links.is_full(at, &front.inner.client) {
             return wait_for_room(front);
         }
@@ -82,7 +88,7 @@ impl Runner {
         }
         let is_of_script = command.runs_script();
         if is_of_script || command.is(Flags::WRITE) {
-            front.written.note(node, front.version);
+            self.proxy.note_written(front, node);
         }
         links.push(
             at,
@@ -103,7 +109,7 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         let client = front.inner.client.id;
         let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
-        let way = LinkTo { node, protocol, db };
+        let way = LinkTo { node, protocol, db, is_replica: false };
         let transaction = front.inner.transaction.as_deref();
         let parts = parts_of(plan, &links.routes, request, transaction, 0, &self.proxy.waits);
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
@@ -115,7 +121,7 @@ impl Runner {
             Plan::Watched(..) => {
                 end_transaction(&self.proxy, front);
                 front.watched_slot = None;
-                front.written.note(node, front.version);
+                self.proxy.note_written(front, node);
                 let Some(at) = links.watching(client, (protocol, db)) else {
                     // What was watched may have changed.
                     links.conversations.answer(whose, (number, 0), null(protocol));
@@ -128,9 +134,12 @@ impl Runner {
                 (links.take_own(Lane::of_keys(client), way), Pushed { watching: Watching::Begins, ..one })
             }
             _ => {
-                front.written.note(node, front.version);
+                self.proxy.note_written(front, node);
                 front.block();
-                (links.take_own(Lane::of_keys(client), way), Pushed { waits: true, ..one })
+                (
+                    links.take_own(Lane::of_keys(client), way),
+                    Pushed { waits: Some(ways::patience(command, request)), ..one },
+                )
             }
         };
         for (.., bytes) in parts.iter().flat_map(|parts| &parts.each) {
@@ -140,7 +149,12 @@ impl Runner {
     }
 
     /// Sends a request to several servers over connections that the client has to itself. It is owed nothing else.
-    fn send_beside(&mut self, front: &mut Front, plan: Plan, request: &Request<'_>) -> bool {
+    fn send_beside(
+        &mut self,
+        front: &mut Front,
+        plan: Plan,
+        (command, request): (&Command, &Request<'_>),
+    ) -> bool {
         let links = &mut *self.links.borrow_mut();
         let parts = parts_of(plan, &links.routes, request, None, 0, &self.proxy.waits);
         let Some(Parts { each, join: Some(join), replies }) = parts.filter(|parts| !parts.each.is_empty())
@@ -152,11 +166,12 @@ impl Runner {
         let number = links.conversations.owe_joined(whose, (join, each.len()), (protocol, db), is_wanted);
         front.is_alone = true;
         front.block();
-        let client = front.inner.client.id;
+        let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
-            let at = links.take_own(Lane { client, number: part + 1 }, LinkTo { node, protocol, db });
+            let way = LinkTo { node, protocol, db, is_replica: false };
+            let at = links.take_own(Lane { client, number: part + 1 }, way);
             let one = Pushed { whose, reply: (number, part), slot, ..Pushed::ONE };
-            links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits: true, ..one });
+            links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits, ..one });
         }
         true
     }
@@ -187,8 +202,9 @@ impl Runner {
         let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
         let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
         let protocol = front.inner.protocol;
-        let ways = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db });
-        let places: Vec<usize> = ways.map(|way| links.place(way)).collect();
+        let is_replica = matches!(plan, Plan::Read(..));
+        let to = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db, is_replica });
+        let places: Vec<usize> = to.map(|way| links.place(way)).collect();
         // All or none.
         if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
             return wait_for_room(front);
@@ -209,7 +225,7 @@ impl Runner {
         let is_of_script = command.runs_script();
         let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
         for (node, ..) in parts.each.iter().filter(|_| may_write) {
-            front.written.note(*node, front.version);
+            self.proxy.note_written(front, *node);
         }
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
@@ -236,6 +252,15 @@ fn end_transaction(proxy: &Proxy, front: &mut Front) {
 }
 
 impl Proxy {
+    /// A client writes to a server.
+    #[inline]
+    fn note_written(&self, front: &mut Front, node: NodeNo) {
+        if front.written.is_nothing() {
+            front.written.begin(self.losses.count());
+        }
+        front.written.note(node, front.version);
+    }
+
     /// Puts a client that tracks down for what a request is about to read, or those of its transaction are.
     fn put_down(&self, front: &mut Front, command: &Command, request: &Request<'_>) {
         let Front { inner: Session { client, tracking, transaction, .. }, reading, .. } = front;

@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
 use wire::SLOTS;
 
 /// A server's number.
@@ -62,6 +63,8 @@ impl Node {
 pub struct Routes {
     /// Later ones have a greater one.
     pub version: u64,
+    /// When they became so.
+    pub since: Instant,
     /// All servers that were ever known, by number.
     pub nodes: Vec<Node>,
     /// Those that have slots.
@@ -75,7 +78,14 @@ impl Routes {
     /// Nobody has a slot.
     fn empty(is_cluster: bool) -> Routes {
         let slots = vec![NOBODY; SLOTS].into_boxed_slice();
-        Routes { version: 0, nodes: Vec::new(), masters: Vec::new(), is_cluster, slots }
+        Routes {
+            version: 0,
+            since: Instant::now(),
+            nodes: Vec::new(),
+            masters: Vec::new(),
+            is_cluster,
+            slots,
+        }
     }
 
     /// Who has a slot.
@@ -166,7 +176,7 @@ impl Upstream {
         let mut next = Routes::clone(&current);
         change(&mut next);
         if next != **current {
-            next.version = current.version + 1;
+            (next.version, next.since) = (current.version + 1, Instant::now());
             self.version.store(next.version, Ordering::Release);
             *current = Arc::new(next);
         }
@@ -193,6 +203,10 @@ impl Upstream {
 
     /// A server says that one request is this one's; gives its number.
     pub fn note_node(&self, node: Node) -> Option<NodeNo> {
+        let known = self.current.read().nodes.iter().position(|known| *known == node);
+        if let Some(known) = known {
+            return NodeNo::try_from(known).ok();
+        }
         let mut number = None;
         self.replace(|routes| number = routes.number(node));
         number
