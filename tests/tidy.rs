@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "tarn",
     "bench",
     "proxy",
+    "migrate",
     "cluster",
     "server",
     "replication",

@@ -1,0 +1,296 @@
+//! All of an import: what it begins with, its sources' parts side by side, how far they are, and the end.
+//!
+//! Thread rule: the thread of the program, with connections of its own beside those of each source's thread.
+
+mod beside;
+mod cut_over;
+
+use crate::copying::Own;
+use crate::ending::{Ending, Orders, pause, stopped};
+use crate::following::{Task, run as follow};
+use crate::limits::{LONG_PAUSE, PAUSE};
+use crate::options::Options;
+use crate::place::{Entry, Place};
+use crate::screen::{Gauge, say, show};
+use crate::target::bookmark::{CUT_OVER, Stage, State, Tags};
+use crate::target::{Kind, Target};
+use crate::words::know_commands;
+use beside::{Beside, find_sources};
+use log::ReplicationId;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use sys::Prng;
+
+/// How often it is shown how far it is.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the end is asked for.
+const ASKED_EVERY: Duration = Duration::from_millis(500);
+/// Bytes that may be missing where the end begins by itself.
+const NEARLY_BYTES: u64 = 64 << 10;
+
+/// Imports.
+///
+/// # Errors
+/// Why it ended before its end.
+pub fn run(options: &Options) -> Result<(), String> {
+    know_commands();
+    let mut orders = Orders::default();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, orders.interrupted.clone())
+            .map_err(|error| format!("signals cannot be waited for: {error}"))?;
+    }
+    let tags = Arc::new(Tags::find());
+    let mut is_again = false;
+    loop {
+        match attempt(options, &orders, &tags, is_again) {
+            Ok(()) => return Ok(()),
+            Err(Ending::Interrupted) => {
+                return Err(
+                    "it was ended before the cut-over; the same command goes on from there".to_owned()
+                );
+            }
+            Err(Ending::Stopped(why)) => return Err(why),
+            Err(Ending::NeedsCopy(why)) => say(&format!("{why}: everything is copied anew")),
+        }
+        orders = orders.anew();
+        is_again = true;
+        // An operator may end it meanwhile, which the next attempt finds.
+        let _ = pause(LONG_PAUSE, &mut || orders.look());
+    }
+}
+
+/// Asks the import into a target to end.
+///
+/// # Errors
+/// There is none, or the target does not take the request.
+pub fn ask_to_cut_over(place: &Place, entry: &Entry) -> Result<(), String> {
+    let orders = Orders::default();
+    let mut target =
+        Target::open(place, entry, &orders, &Arc::new(Tags::find())).map_err(|why| why.to_string())?;
+    let slot = wire::key_slot(CUT_OVER.as_bytes());
+    let mut job = crate::target::Job::question(0, slot, &[b"SET", CUT_OVER.as_bytes(), b"asked"]);
+    target.ask(std::slice::from_mut(&mut job)).map_err(|why| why.to_string())?;
+    match job.replies.first() {
+        Some(wire::Value::Simple(_)) => {
+            say("the import into this target is asked to cut over; it ends with what came of it");
+            Ok(())
+        }
+        other => Err(format!("the target does not take the request: {other:?}")),
+    }
+}
+
+/// A source's part.
+struct Part {
+    beside: Beside,
+    gauge: Arc<Gauge>,
+    thread: Option<JoinHandle<Result<(), Ending>>>,
+}
+
+/// All that runs.
+struct Course<'c> {
+    options: &'c Options,
+    orders: Orders,
+    target: Target,
+    parts: Vec<Part>,
+    is_alone: bool,
+    began: Instant,
+}
+
+impl Drop for Course<'_> {
+    fn drop(&mut self) {
+        self.orders.gives_up.store(true, Ordering::Relaxed);
+        self.parts.iter_mut().filter_map(|part| part.thread.take()).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn attempt(options: &Options, orders: &Orders, tags: &Arc<Tags>, is_again: bool) -> Result<(), Ending> {
+    let (from, from_entry) = &options.from;
+    let (to, to_entry) = &options.to;
+    let sources = find_sources(from, from_entry, orders)?;
+    let mut target = Target::open(to, to_entry, orders, tags)?;
+    let (states, is_alone) = beginnings(&mut target, &sources, options, is_again)?;
+    target.remove(CUT_OVER)?;
+    if target.kind == Kind::Bare {
+        say(
+            "the target is a proxy: where a connection to it is lost everything is copied anew, and so does the next run",
+        );
+    }
+    let peers: Vec<Place> = sources.iter().map(|(place, _)| place.clone()).collect();
+    let is_only = sources.len() == 1;
+    let mut course = Course {
+        options,
+        orders: orders.clone(),
+        target,
+        parts: Vec::new(),
+        is_alone,
+        began: Instant::now(),
+    };
+    for ((place, own), state) in sources.into_iter().zip(states) {
+        let gauge = Arc::new(Gauge::default());
+        let task = Task {
+            name: name_of(&own),
+            source: place.clone(),
+            source_entry: from_entry.clone(),
+            peers: peers.clone(),
+            own: own.clone(),
+            target: to.clone(),
+            target_entry: to_entry.clone(),
+            state,
+            is_only,
+            orders: orders.clone(),
+            gauge: gauge.clone(),
+            tags: tags.clone(),
+        };
+        let begun = thread::Builder::new().name("source".to_owned()).spawn(move || follow(task));
+        let thread = begun.map_err(|error| Ending::Stopped(format!("no thread can be begun: {error}")))?;
+        let beside = Beside::new(place, from_entry.clone(), peers.clone(), own);
+        course.parts.push(Part { beside, gauge, thread: Some(thread) });
+    }
+    course.watch()
+}
+
+/// A source, as keys of the target name it.
+fn name_of(own: &Own) -> String {
+    own.0.as_ref().and_then(|ranges| ranges.first()).map_or(0, |(first, _)| *first).to_string()
+}
+
+/// What each source's part begins with, and whether the target has nothing but what comes from here.
+fn beginnings(
+    target: &mut Target,
+    sources: &[(Place, Own)],
+    options: &Options,
+    is_again: bool,
+) -> Result<(Vec<State>, bool), Ending> {
+    let mut random = Prng::from_entropy();
+    let owner = random.next_u64();
+    let mut found = Vec::new();
+    for (_, own) in sources {
+        found.push(target.state_of(&name_of(own))?);
+    }
+    let goes_on = sources.iter().zip(&found).all(|((_, own), state)| {
+        state.as_ref().is_some_and(|state| {
+            state.stage == Stage::Following
+                && state.slots == own.text()
+                && found.iter().flatten().all(|other| other.copy == state.copy)
+        })
+    });
+    if goes_on && !is_again && !options.anew {
+        let states: Vec<State> = found.into_iter().flatten().map(|state| State { owner, ..state }).collect();
+        let is_alone = states.iter().all(|state| state.is_alone);
+        say("the target has an import of this source that is followed: it goes on from there");
+        return Ok((states, is_alone));
+    }
+    let has_begun = found.iter().any(Option::is_some);
+    let was_alone = has_begun && found.iter().flatten().all(|state| state.is_alone);
+    let is_alone = match () {
+        () if was_alone => {
+            say("what an earlier copy has left in the target is removed");
+            target.clear()?;
+            true
+        }
+        () if is_again && has_begun => {
+            return stopped(
+                "everything has to be copied anew, into a target that had keys of its own: what the source has deleted since would stay there. \
+                 The same command does it all the same",
+            );
+        }
+        () if !has_begun && target.is_empty()? => true,
+        () if options.into_nonempty => false,
+        () => return stopped("the target has keys: empty it, or say --into-nonempty"),
+    };
+    let copy = random.next_u64();
+    let state = |own: &Own| State {
+        stage: Stage::Copying,
+        owner,
+        copy,
+        id: ReplicationId::NONE,
+        offset: 0,
+        database: 0,
+        is_alone,
+        slots: own.text(),
+    };
+    Ok((sources.iter().map(|(_, own)| state(own)).collect(), is_alone))
+}
+
+impl Course<'_> {
+    fn watch(&mut self) -> Result<(), Ending> {
+        let (mut shown, mut asked) = (None::<Instant>, Instant::now());
+        let mut is_asked = false;
+        loop {
+            self.check_parts()?;
+            if shown.is_none_or(|shown| shown.elapsed() >= SHOWN_EVERY) {
+                shown = Some(Instant::now());
+                self.look_at_sources();
+                show(&self.line());
+            }
+            if !is_asked && asked.elapsed() >= ASKED_EVERY {
+                asked = Instant::now();
+                is_asked = self.target.value(CUT_OVER)?.is_some();
+                if is_asked {
+                    say("the cut-over is asked for");
+                }
+            }
+            if (is_asked || self.options.until_caught_up) && self.is_nearly_there() {
+                return self.cut_over();
+            }
+            let orders = self.orders.clone();
+            pause(PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
+        }
+    }
+
+    /// Whether all parts go on.
+    fn check_parts(&mut self) -> Result<(), Ending> {
+        let ended =
+            self.parts.iter_mut().find(|part| part.thread.as_ref().is_some_and(JoinHandle::is_finished));
+        let Some(thread) = ended.and_then(|part| part.thread.take()) else { return Ok(()) };
+        self.orders.gives_up.store(true, Ordering::Relaxed);
+        match thread.join() {
+            Ok(Ok(())) => stopped("a source's part has ended before its time"),
+            Ok(Err(ending)) => Err(ending),
+            Err(_) => stopped("a source's part has failed"),
+        }
+    }
+
+    fn look_at_sources(&mut self) {
+        for part in &mut self.parts {
+            part.beside.note_offset(&self.orders);
+        }
+    }
+
+    fn is_following(&self) -> bool {
+        self.parts.iter().all(|part| part.gauge.is_following.load(Ordering::Relaxed))
+    }
+
+    fn is_nearly_there(&self) -> bool {
+        self.is_following()
+            && self.parts.iter().all(|part| {
+                part.beside
+                    .lag(part.gauge.applied.load(Ordering::Relaxed))
+                    .is_some_and(|(bytes, _)| bytes <= NEARLY_BYTES)
+            })
+    }
+
+    /// How far it is.
+    fn line(&self) -> String {
+        let sum = |of: fn(&Gauge) -> u64| self.parts.iter().map(|part| of(&part.gauge)).sum::<u64>();
+        let keys = sum(|gauge| gauge.keys.load(Ordering::Relaxed));
+        let bytes = sum(|gauge| gauge.copied_bytes.load(Ordering::Relaxed));
+        let requests = sum(|gauge| gauge.requests.load(Ordering::Relaxed));
+        let following = self.parts.iter().filter(|part| part.gauge.is_following.load(Ordering::Relaxed));
+        let lags: Vec<(u64, u64)> = following
+            .filter_map(|part| part.beside.lag(part.gauge.applied.load(Ordering::Relaxed)))
+            .collect();
+        let lag = lags.iter().fold((0, 0), |(bytes, seconds), lag| (bytes + lag.0, seconds.max(lag.1)));
+        let lag = match lags.len() == self.parts.len() {
+            true => format!("{} bytes and {} s behind", lag.0, lag.1),
+            false => "the copy goes on".to_owned(),
+        };
+        let seconds = self.began.elapsed().as_secs();
+        format!(
+            "{seconds} s: {keys} keys copied ({bytes} bytes), {requests} requests of the stream applied, {lag}"
+        )
+    }
+}
