@@ -1,6 +1,6 @@
 //! What is asked of a source beside its stream: who its masters are, how far its stream is, and to hold its writers.
 
-use crate::connection::{Connection, shown};
+use crate::connection::Connection;
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, stopped};
 use crate::place::{Entry, Place};
@@ -146,25 +146,12 @@ impl Beside {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    /// Has its writers wait.
-    ///
-    /// # Errors
-    /// Why they do not.
-    pub fn hold(&mut self, span: Duration, orders: &Orders) -> Result<(), String> {
-        let asked = self.ask(&format!("CLIENT PAUSE {} WRITE", span.as_millis()), orders);
-        match asked {
-            Ok(Value::Error(line)) => Err(format!("the source {}: {}", self.place, shown(&line))),
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("the source {}: {}", self.place, config::sentence(&error))),
-        }
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// Lets them go on.
-    pub fn release(&mut self) {
-        // It may not be reached any more; they go on by themselves when their time has come.
-        let _ = self.ask("CLIENT UNPAUSE", &Orders::default());
-    }
-
+    /// What is wrong with it, for the operator.
     pub fn wrong(&self, why: &str) -> Ending {
         Ending::Stopped(format!("the source {}: {why}", self.place))
     }

@@ -2,6 +2,7 @@
 //!
 //! It counts only if nothing came of the streams meanwhile; else it is done again, for those who could not be held.
 
+use super::holding::Holding;
 use super::{Course, Part};
 use crate::ending::{Ending, pause, stopped};
 use crate::limits::PAUSE;
@@ -22,40 +23,26 @@ impl Course<'_> {
     /// It is not over: writers go on at the source.
     pub(super) fn cut_over(&mut self) -> Result<(), Ending> {
         let began = Instant::now();
-        let is_held = self.hold_writers();
-        let ended = self.settle();
+        let places = self.parts.iter().map(|part| part.beside.place().clone()).collect();
+        let holding = Holding::begin(places, &self.options.from.1, self.options.hold);
+        let ended = self.settle(&holding);
         match ended {
             Ok((times, found)) => {
+                let is_held = holding.end();
                 self.sum_up(began, is_held, times, found.as_ref());
                 Ok(())
             }
             Err(ending) => {
-                if is_held {
-                    self.parts.iter_mut().for_each(|part| part.beside.release());
-                    say("writers go on at the source");
-                }
+                holding.release();
                 Err(ending)
             }
         }
     }
 
-    fn hold_writers(&mut self) -> bool {
-        if self.options.hold.is_zero() {
-            return false;
-        }
-        let mut is_held = true;
-        for part in &mut self.parts {
-            if let Err(why) = part.beside.hold(self.options.hold, &self.orders) {
-                say(&format!("{why}: its writers are not held, and have to have stopped"));
-                is_held = false;
-            }
-        }
-        is_held
-    }
-
     /// Gives how many keys have a time to live, and what came of comparing.
-    fn settle(&mut self) -> Result<(u64, Option<Found>), Ending> {
+    fn settle(&mut self, holding: &Holding) -> Result<(u64, Option<Found>), Ending> {
         for _ in 0..TRIES {
+            let held = holding.breaks();
             self.wait_for_rest()?;
             self.orders.ends.store(true, Ordering::Relaxed);
             self.wait_until(|parts| parts.iter().all(|part| part.gauge.is_ending.load(Ordering::Relaxed)))?;
@@ -67,8 +54,8 @@ impl Course<'_> {
                 false => None,
             };
             self.wait_for_rest()?;
-            if self.requests() != before {
-                say("the source was written to meanwhile: the end begins anew");
+            if self.requests() != before || !holding.has_held_since(held) {
+                say("the source was written to meanwhile, or was not held: the end begins anew");
                 continue;
             }
             if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
@@ -167,7 +154,7 @@ impl Course<'_> {
         ));
         if is_held {
             say(&format!(
-                "writers are held at the source until {} s after the cut-over began: clients can go to the target now",
+                "writers are held at the source for {} s more: clients can go to the target now",
                 self.options.hold.as_secs()
             ));
         }

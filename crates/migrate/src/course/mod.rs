@@ -4,6 +4,7 @@
 
 mod beside;
 mod cut_over;
+mod holding;
 
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, pause, stopped};
@@ -28,8 +29,8 @@ use sys::Prng;
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the end is asked for.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
-/// Bytes that may be missing where the end begins by itself.
-const NEARLY_BYTES: u64 = 64 << 10;
+/// Seconds that the target may be behind when the end begins: so long, or a little longer, writers wait for what is missing.
+const NEARLY_SECONDS: u64 = 1;
 
 /// Imports.
 ///
@@ -269,7 +270,7 @@ impl Course<'_> {
             && self.parts.iter().all(|part| {
                 part.beside
                     .lag(part.gauge.applied.load(Ordering::Relaxed))
-                    .is_some_and(|(bytes, _)| bytes <= NEARLY_BYTES)
+                    .is_some_and(|(_, seconds)| seconds <= NEARLY_SECONDS)
             })
     }
 

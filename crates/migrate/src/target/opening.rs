@@ -208,7 +208,9 @@ fn end_others(connection: &mut Connection, name: &str, look: net::connect::Look<
     let own = match connection.ask_line("CLIENT ID", look)? {
         Value::Int(own) => own,
         _ => {
-            return Err(Ending::Stopped("the target does not say which connection is which".to_owned()).into());
+            return Err(
+                Ending::Stopped("the target does not say which connection is which".to_owned()).into()
+            );
         }
     };
     let began = Instant::now();

@@ -1,0 +1,147 @@
+//! Writers that wait at the sources while an import ends: they are told so again and again, for a while each time, so that they go on by themselves
+//! if this process is gone.
+//!
+//! Thread rule: a thread of its own, which ends with the handle.
+
+use crate::connection::{Connection, shown};
+use crate::place::{Entry, Place};
+use crate::screen::say;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::Value;
+
+/// What is known of it.
+#[derive(Default)]
+struct Seen {
+    /// All sources hold their writers.
+    is_held: AtomicBool,
+    /// How often they were found not to, or could not be told again.
+    breaks: AtomicU64,
+}
+
+/// Writers that wait, or that are not to.
+pub struct Holding {
+    seen: Arc<Seen>,
+    thread: Option<(Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Holding {
+    /// Has the writers of these sources wait, so long each time; for no time they are left alone. Where they cannot be told it is said.
+    pub fn begin(places: Vec<Place>, entry: &Entry, span: Duration) -> Holding {
+        let seen = Arc::new(Seen::default());
+        if span.is_zero() {
+            return Holding { seen, thread: None };
+        }
+        let mut sources: Vec<Held> =
+            places.into_iter().map(|place| Held { place, entry: entry.clone(), connection: None }).collect();
+        let is_held = sources.iter_mut().all(|source| match source.tell(&pause(span)) {
+            Ok(()) => true,
+            Err(why) => {
+                say(&format!("{why}: writers are not held, and have to have stopped"));
+                false
+            }
+        });
+        seen.is_held.store(is_held, Ordering::Relaxed);
+        let (end, ends) = channel();
+        let shared = seen.clone();
+        let run = move || {
+            renew(&mut sources, span, &ends, &shared);
+        };
+        match std::thread::Builder::new().name("holding".to_owned()).spawn(run) {
+            Ok(thread) => Holding { seen, thread: Some((end, thread)) },
+            Err(_) => Holding { seen, thread: None },
+        }
+    }
+
+    /// How often they did not wait so far.
+    pub fn breaks(&self) -> u64 {
+        self.seen.breaks.load(Ordering::Relaxed)
+    }
+
+    /// Whether they have waited since, as far as they were ever told to.
+    pub fn has_held_since(&self, breaks: u64) -> bool {
+        self.breaks() == breaks
+    }
+
+    /// They are told no more, and wait on for a while. Whether they do.
+    pub fn end(mut self) -> bool {
+        self.finish(false);
+        self.seen.is_held.load(Ordering::Relaxed)
+    }
+
+    /// They go on.
+    pub fn release(mut self) {
+        if self.thread.is_some() {
+            self.finish(true);
+            say("writers go on at the source");
+        }
+    }
+
+    fn finish(&mut self, is_released: bool) {
+        if let Some((end, thread)) = self.thread.take() {
+            // It may have ended.
+            let _ = end.send(is_released);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells them again in time, until it is over.
+fn renew(sources: &mut [Held], span: Duration, ends: &Receiver<bool>, seen: &Seen) {
+    loop {
+        let released = ends.recv_timeout(span / 4);
+        let line = match released {
+            Ok(true) => "CLIENT UNPAUSE".to_owned(),
+            _ => pause(span),
+        };
+        if seen.is_held.load(Ordering::Relaxed) || released == Ok(true) {
+            let are_told = sources.iter_mut().fold(true, |all, source| source.tell(&line).is_ok() && all);
+            if !are_told {
+                seen.breaks.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if released != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn pause(span: Duration) -> String {
+    format!("CLIENT PAUSE {} WRITE", span.as_millis())
+}
+
+/// A source.
+struct Held {
+    place: Place,
+    entry: Entry,
+    connection: Option<Connection>,
+}
+
+impl Held {
+    fn tell(&mut self, line: &str) -> Result<(), String> {
+        let asked = self.ask(line);
+        if asked.is_err() {
+            self.connection = None;
+        }
+        match asked {
+            Ok(Value::Error(line)) => Err(format!("the source {}: {}", self.place, shown(&line))),
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the source {}: {}", self.place, config::sentence(&error))),
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> io::Result<Value> {
+        let mut look = || Ok(());
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Connection::open(&self.place, &self.entry, &mut look)?,
+        };
+        let value = connection.ask_line(line, &mut look)?;
+        self.connection = Some(connection);
+        Ok(value)
+    }
+}
