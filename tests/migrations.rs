@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use sys::Prng;
 use testkit::ask::{ask, call_line, call_line_well, call_well, ok, shown, text, wait_until};
-use testkit::contents::now_ms;
+use testkit::contents::{LeftOut, now_ms};
 use testkit::{Budget, Client, Contents, Program, Relay, Server, Way};
 use wire::Value;
 
@@ -211,8 +211,10 @@ fn any_requests(random: &mut Prng, number: usize) -> Vec<Vec<String>> {
 
 fn must_be_equal(source: &Server, target: SocketAddr) {
     let (mut source, mut target) = (source.connect().unwrap(), Client::connect(target).unwrap());
-    let there = Contents::read(&mut source).unwrap();
-    let here = Contents::read(&mut target).unwrap();
+    // A Redis 7.0 does not tell when a consumer was active.
+    let left_out = LeftOut { names: &[b"active-time"], idle_consumers: false };
+    let there = Contents::read_but(&mut source, left_out).unwrap();
+    let here = Contents::read_but(&mut target, left_out).unwrap();
     let now = now_ms(&mut source).unwrap();
     assert_eq!(there.difference(&here, now), None);
     assert!(there.len() > 100, "there is something to compare");
@@ -221,6 +223,7 @@ fn must_be_equal(source: &Server, target: SocketAddr) {
 fn fill(source: &Server) {
     let mut client = source.connect().unwrap();
     crate::imports::fill(&mut client);
+    call_line_well(&mut client, "SELECT 0");
     let long: Vec<String> = (0..30_000).map(|number| format!("element {number}")).collect();
     for words in [["RPUSH", "long-list"], ["SADD", "long-set"]] {
         let all = words.into_iter().chain(long.iter().map(String::as_str)).collect::<Vec<_>>();
@@ -244,6 +247,20 @@ fn a_redis_is_imported_while_it_is_written_to() {
     let output = import.cut_over();
     must_be_equal(&source, target.address());
     assert!(output.contains("are the same") && output.contains("writers are held"), "{output}");
+    load.end(&[&source]);
+}
+
+#[test]
+fn a_tarn_is_imported_as_a_redis_is() {
+    let budget = Budget::from_env(15, 1);
+    let (source, target) = (tarn_server(), tarn_server());
+    fill(&source);
+    let load = Load::begin(&[source.address(); 3], budget.seed, any_requests);
+    let mut import = Import::begin(source.address(), target.address(), &["--verify"]);
+    import.await_stream();
+    load.await_more(50);
+    import.cut_over();
+    must_be_equal(&source, target.address());
     load.end(&[&source]);
 }
 
@@ -314,7 +331,7 @@ fn a_source_that_has_lost_its_stream_is_copied_anew_and_what_it_deleted_is_gone(
     import.await_words("what an earlier copy has left in the target is removed");
     import.cut_over();
     must_be_equal(&source, target.address());
-    assert_eq!(info(&mut client, "sync_full"), 2);
+    assert!(info(&mut client, "sync_full") > 1);
 }
 
 #[test]

@@ -48,6 +48,9 @@ const APART: &[(&str, &str)] = &[
     ("cluster", "server"),
     ("bench", "proxy"),
     ("proxy", "cluster"),
+    ("migrate", "server"),
+    ("migrate", "cluster"),
+    ("migrate", "engine"),
     ("server", "cluster"),
 ];
 

@@ -94,7 +94,7 @@ pub fn copy(
     copying.flush()?;
     copying.libraries(reader.take_libraries())?;
     let facts = first_facts.iter().chain(reader.late_facts());
-    let selected = facts.filter(|(name, _)| name == DATABASE_FACT).last();
+    let selected = facts.rev().find(|(name, _)| name == DATABASE_FACT);
     let selected = selected.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
     Ok(selected.unwrap_or_default())
 }

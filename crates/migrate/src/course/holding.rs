@@ -99,8 +99,9 @@ fn renew(sources: &mut [Held], span: Duration, ends: &Receiver<bool>, seen: &See
             _ => pause(span),
         };
         if seen.is_held.load(Ordering::Relaxed) || released == Ok(true) {
-            let are_told = sources.iter_mut().fold(true, |all, source| source.tell(&line).is_ok() && all);
-            if !are_told {
+            // All of them, whatever one says.
+            let untold = sources.iter_mut().filter_map(|source| source.tell(&line).err()).count();
+            if untold > 0 {
                 seen.breaks.fetch_add(1, Ordering::Relaxed);
             }
         }

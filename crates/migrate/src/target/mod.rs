@@ -91,6 +91,8 @@ pub struct Target {
     writer: Option<Writer>,
     /// Databases that are known to be there.
     databases: BTreeSet<u32>,
+    /// Nodes that have said in this turn that a slot is elsewhere.
+    moved_from: BTreeSet<usize>,
     /// What was said last of what does not go on.
     said: Option<String>,
 }

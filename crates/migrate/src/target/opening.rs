@@ -52,6 +52,7 @@ impl Target {
             tags: tags.clone(),
             writer: None,
             databases: BTreeSet::new(),
+            moved_from: BTreeSet::new(),
             said: None,
         })
     }
@@ -146,26 +147,36 @@ impl Target {
         Ok(())
     }
 
-    /// Follows a node that says that a slot is elsewhere. One that is master still has given it away; one that is not has lost its place.
-    pub(super) fn follow(&mut self, node: usize, redirection: Redirection) -> Result<Option<usize>, Trouble> {
+    /// Follows a node that says that a slot is elsewhere. Gives whom to ask once.
+    pub(super) fn follow(&mut self, node: usize, redirection: Redirection) -> Option<usize> {
         match redirection {
-            Redirection::Ask(place) => Ok(self.slots.number(&place).map(usize::from)),
+            Redirection::Ask(place) => self.slots.number(&place).map(usize::from),
             Redirection::Moved(slot, place) => {
-                if self.writer.is_some() {
-                    let connection = self.connections[node].as_mut().expect("it has just answered");
-                    let role = connection.field("replication", "role", &mut *self.look)?;
-                    if role.as_deref() != Some("master") {
-                        return Err(Ending::NeedsCopy(format!(
-                            "the target {} is no master any more, and who is may have less than it had answered",
-                            self.place(node)
-                        ))
-                        .into());
-                    }
-                }
                 self.slots.give(slot, &place);
-                Ok(None)
+                self.moved_from.insert(node);
+                None
             }
         }
+    }
+
+    /// Looks at nodes that have said that a slot is elsewhere: one that is master still has given it away; one that is not has lost its place.
+    pub(super) fn check_moves(&mut self) -> Result<(), Ending> {
+        for node in std::mem::take(&mut self.moved_from) {
+            if self.writer.is_none() {
+                continue;
+            }
+            let role = match self.ask_node(node, &[b"ROLE"])? {
+                Value::Array(words) => words.into_iter().next(),
+                _ => None,
+            };
+            if role != Some(Value::Bulk(b"master".to_vec())) {
+                return Err(Ending::NeedsCopy(format!(
+                    "the target {} is no master any more, and who is may have less than it had answered",
+                    self.place(node)
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -66,6 +66,7 @@ impl Target {
         for (node, shapes) in sent {
             self.hear_all(node, jobs, &shapes, &mut turn)?;
         }
+        self.check_moves()?;
         Ok(turn)
     }
 
@@ -190,7 +191,7 @@ impl Target {
             });
         }
         if let Some(redirection) = redirection(line, &self.place(node)) {
-            let asked_at = self.follow(node, redirection)?;
+            let asked_at = self.follow(node, redirection);
             // Of several requests each would have to be asked for; the slot is there as a whole soon.
             let may_ask = job.end.is_some() || job.count == 1;
             job.asked_at = asked_at.filter(|_| may_ask);
