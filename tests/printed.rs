@@ -388,6 +388,7 @@ fn every_role_tells_what_it_does_and_its_version() {
         "config",
         "export",
         "import",
+        "migrate",
         "proxy",
         "restore",
         "server",
