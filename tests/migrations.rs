@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use sys::Prng;
 use testkit::ask::{ask, call_line, call_line_well, call_well, ok, shown, text, wait_until};
 use testkit::contents::{LeftOut, now_ms};
+use testkit::tls::Files;
 use testkit::{Budget, Client, Contents, Program, Relay, Server, Way};
 use wire::Value;
 
@@ -499,4 +500,39 @@ fn the_source_is_acknowledged_what_the_target_has() {
     assert_eq!(call_line(&mut client, "WAIT 1 20000"), Value::Int(1));
     assert_eq!(call_line(&mut target.connect().unwrap(), "GET k"), text("2"));
     import.cut_over();
+}
+
+#[test]
+fn both_sides_may_speak_tls_and_want_a_password() {
+    let files = Files::new().unwrap();
+    let start = |password: &str| {
+        let port = testkit::free_port().unwrap();
+        let own: Vec<String> = files
+            .directives()
+            .into_iter()
+            .flat_map(|(name, value)| [format!("--{name}"), value])
+            .chain([
+                "--tls-port".to_owned(),
+                port.to_string(),
+                "--requirepass".to_owned(),
+                password.to_owned(),
+            ])
+            .chain(["--edition", "memory"].map(str::to_owned))
+            .collect();
+        let server = Server::start(tarn(), &own.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["AUTH", password]);
+        (server, client, format!("rediss://:{password}@127.0.0.1:{port}"))
+    };
+    let ((_source, mut there, from), (_target, mut here, to)) = (start("one"), start("two"));
+    call_line_well(&mut there, "SET key value EX 1000");
+    let (ca, certificate, key) = (files.path("ca.crt"), files.path("server.crt"), files.path("server.key"));
+    let shown = ["--cacert", &ca, "--cert", &certificate, "--key", &key];
+    let words = [&["--from", &from, "--to", &to, "--verify", "--until-caught-up"], &shown[..]].concat();
+    let output = crate::imports::run("migrate", &words);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(call_line(&mut here, "GET key"), text("value"));
+    let wrong = to.replace(":two@", ":three@");
+    let why = complaint("migrate", &[&["--from", &from, "--to", &wrong], &shown[..]].concat());
+    assert!(why.contains("WRONGPASS"), "{why}");
 }
