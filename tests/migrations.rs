@@ -36,6 +36,7 @@ pub(crate) struct Import {
     child: Child,
     to: String,
     output: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Import {
@@ -51,7 +52,7 @@ impl Import {
         let output = Arc::new(Mutex::new(String::new()));
         let streams: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for stream in streams {
+        let read = |stream: Box<dyn std::io::Read + Send>| {
             let output = output.clone();
             thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -59,9 +60,10 @@ impl Import {
                     output.push_str(&line);
                     output.push('\n');
                 }
-            });
-        }
-        Import { child, to, output }
+            })
+        };
+        let readers = streams.into_iter().map(read).collect();
+        Import { child, to, output, readers }
     }
 
     pub(crate) fn output(&self) -> String {
@@ -71,11 +73,11 @@ impl Import {
     /// Waits until it says something.
     pub(crate) fn await_words(&mut self, words: &str) {
         wait_until(words, || {
-            assert!(
-                self.child.try_wait().unwrap().is_none() || self.output().contains(words),
-                "{}",
-                self.output()
-            );
+            let is_over = self.child.try_wait().unwrap().is_some();
+            if is_over {
+                self.read_to_end();
+            }
+            assert!(!is_over || self.output().contains(words), "{}", self.output());
             self.output().contains(words)
         });
     }
@@ -92,14 +94,20 @@ impl Import {
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
+        let status = self.child.wait().unwrap();
+        self.read_to_end();
+        status
+    }
+
+    /// All that it has said is read.
+    fn read_to_end(&mut self) {
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
     }
 
     /// Has it end well.
     pub(crate) fn cut_over(mut self) -> String {
         self.ask_to_cut_over();
         let status = self.wait();
-        wait_until("all is read", || !status.success() || self.output().contains("done:"));
         assert!(status.success(), "{}", self.output());
         self.output()
     }
