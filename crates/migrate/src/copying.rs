@@ -183,7 +183,7 @@ impl Copying<'_> {
 pub fn everywhere(target: &mut Target, words: &[&[u8]]) -> Result<(), Ending> {
     let nodes = target.masters();
     for node in nodes {
-        if let wire::Value::Error(line) = target.ask_node(node, words)? {
+        if let wire::Value::Error(line) = target.tell_node(node, words)? {
             // It was deleted before the connection was lost.
             let is_deletion = words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"DELETE"));
             if !(is_deletion && line.ends_with(b"Library not found")) {

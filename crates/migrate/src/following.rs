@@ -56,9 +56,9 @@ pub struct Task {
 pub fn run(mut task: Task) -> Result<(), Ending> {
     let mut target = Target::open(&task.target, &task.target_entry, &task.orders, &task.tags)?;
     target.write_for(&task.name, task.state.clone());
+    // It was claimed, and may have come further until then.
+    task.state = target.adopt()?;
     let goes_on = task.state.stage == Stage::Following;
-    // What is said of it from now on is said by this process.
-    target.write_state(|_| {})?;
     let ask = match goes_on {
         true => Ask::Rest { id: task.state.id, offset: task.state.offset },
         false => Ask::Full,

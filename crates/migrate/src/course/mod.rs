@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::place::{Entry, Place};
 use crate::screen::{Gauge, say, show};
 use crate::target::bookmark::{CUT_OVER, Stage, State, Tags};
-use crate::target::{Kind, Target};
+use crate::target::{Kind, Target, is_anothers};
 use crate::words::know_commands;
 use beside::{Beside, find_sources};
 use log::ReplicationId;
@@ -44,9 +44,10 @@ pub fn run(options: &Options) -> Result<(), String> {
             .map_err(|error| format!("signals cannot be waited for: {error}"))?;
     }
     let tags = Arc::new(Tags::find());
+    let owner = Prng::from_entropy().next_u64();
     let mut is_again = false;
     loop {
-        match attempt(options, &orders, &tags, is_again) {
+        match attempt(options, &orders, &tags, (owner, is_again)) {
             Ok(()) => return Ok(()),
             Err(Ending::Interrupted) => {
                 return Err(
@@ -107,13 +108,20 @@ impl Drop for Course<'_> {
     }
 }
 
-fn attempt(options: &Options, orders: &Orders, tags: &Arc<Tags>, is_again: bool) -> Result<(), Ending> {
+fn attempt(
+    options: &Options,
+    orders: &Orders,
+    tags: &Arc<Tags>,
+    (owner, is_again): (u64, bool),
+) -> Result<(), Ending> {
     let (from, from_entry) = &options.from;
     let (to, to_entry) = &options.to;
     let sources = find_sources(from, from_entry, orders)?;
     let mut target = Target::open(to, to_entry, orders, tags)?;
-    let (states, is_alone) = beginnings(&mut target, &sources, options, is_again)?;
+    // What was asked for before does not count, and is no key of the target's.
     target.remove(CUT_OVER)?;
+    let (states, is_alone) = beginnings(&mut target, &sources, options, (owner, is_again))?;
+    target.write_for_nobody();
     if target.kind == Kind::Bare {
         say(
             "the target is a proxy: where a connection to it is lost everything is copied anew, and so does the next run",
@@ -158,18 +166,19 @@ fn name_of(own: &Own) -> String {
     own.0.as_ref().and_then(|ranges| ranges.first()).map_or(0, |(first, _)| *first).to_string()
 }
 
-/// What each source's part begins with, and whether the target has nothing but what comes from here.
+/// What each source's part begins with, and whether the target has nothing but what comes from here. It is this process' from then on.
 fn beginnings(
     target: &mut Target,
     sources: &[(Place, Own)],
     options: &Options,
-    is_again: bool,
+    (owner, is_again): (u64, bool),
 ) -> Result<(Vec<State>, bool), Ending> {
-    let mut random = Prng::from_entropy();
-    let owner = random.next_u64();
     let mut found = Vec::new();
     for (_, own) in sources {
         found.push(target.state_of(&name_of(own))?);
+    }
+    if is_again && found.iter().flatten().any(|state| state.owner != owner) {
+        return is_anothers();
     }
     let goes_on = sources.iter().zip(&found).all(|((_, own), state)| {
         state.as_ref().is_some_and(|state| {
@@ -179,7 +188,7 @@ fn beginnings(
         })
     });
     if goes_on && !is_again && !options.anew {
-        let states: Vec<State> = found.into_iter().flatten().map(|state| State { owner, ..state }).collect();
+        let states = take_over(target, sources, found.into_iter().flatten(), owner)?;
         let is_alone = states.iter().all(|state| state.is_alone);
         say("the target has an import of this source that is followed: it goes on from there");
         return Ok((states, is_alone));
@@ -187,11 +196,7 @@ fn beginnings(
     let has_begun = found.iter().any(Option::is_some);
     let was_alone = has_begun && found.iter().flatten().all(|state| state.is_alone);
     let is_alone = match () {
-        () if was_alone => {
-            say("what an earlier copy has left in the target is removed");
-            target.clear()?;
-            true
-        }
+        () if was_alone => true,
         () if is_again && has_begun => {
             return stopped(
                 "everything has to be copied anew, into a target that had keys of its own: what the source has deleted since would stay there. \
@@ -202,7 +207,7 @@ fn beginnings(
         () if options.into_nonempty => false,
         () => return stopped("the target has keys: empty it, or say --into-nonempty"),
     };
-    let copy = random.next_u64();
+    let copy = Prng::from_entropy().next_u64();
     let state = |own: &Own| State {
         stage: Stage::Copying,
         owner,
@@ -213,7 +218,43 @@ fn beginnings(
         is_alone,
         slots: own.text(),
     };
-    Ok((sources.iter().map(|(_, own)| state(own)).collect(), is_alone))
+    let states: Vec<(String, State)> = sources.iter().map(|(_, own)| (name_of(own), state(own))).collect();
+    for ((name, state), found) in states.iter().zip(&found) {
+        let before = found.as_ref().map(|found| (found.owner, found.copy));
+        target.claim(name, state.clone(), &mut |now| {
+            let now = now.map(|now| (now.owner, now.copy));
+            match now == before || now == Some((owner, copy)) {
+                true => Ok(Some(state.clone())),
+                false => is_anothers(),
+            }
+        })?;
+    }
+    if was_alone {
+        say("what an earlier copy has left in the target is removed");
+        target.clear(&states)?;
+    }
+    Ok((states.into_iter().map(|(_, state)| state).collect(), is_alone))
+}
+
+/// Goes on with what is followed, by this process: as it is when nobody else writes any more.
+fn take_over(
+    target: &mut Target,
+    sources: &[(Place, Own)],
+    found: impl Iterator<Item = State>,
+    owner: u64,
+) -> Result<Vec<State>, Ending> {
+    let mut states = Vec::new();
+    for ((_, own), state) in sources.iter().zip(found) {
+        let copy = state.copy;
+        let claimed = target.claim(&name_of(own), State { owner, ..state }, &mut |now| match now {
+            Some(now) if now.copy == copy && now.stage == Stage::Following => {
+                Ok(Some(State { owner, ..now }))
+            }
+            _ => stopped("the import into this target has ended, or has begun anew, meanwhile"),
+        })?;
+        states.push(claimed);
+    }
+    Ok(states)
 }
 
 impl Course<'_> {

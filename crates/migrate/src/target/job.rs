@@ -21,6 +21,8 @@ pub struct Job {
     pub replies: Vec<Value>,
     /// Whether they are.
     pub keeps_replies: bool,
+    /// Whether it changes what the target has, which nobody does who does not know that nobody else does.
+    pub writes: bool,
     /// The node that is asked, whoever has the slot.
     pub node: Option<usize>,
     /// Where it was sent to be asked for once.
@@ -30,12 +32,12 @@ pub struct Job {
 impl Job {
     /// One without requests.
     pub fn new(database: u32, slot: u16) -> Job {
-        Job { database, slot, ..Job::default() }
+        Job { database, slot, writes: true, ..Job::default() }
     }
 
     /// A question, whose reply is wanted.
     pub fn question(database: u32, slot: u16, words: &[&[u8]]) -> Job {
-        let mut job = Job { keeps_replies: true, ..Job::new(database, slot) };
+        let mut job = Job { keeps_replies: true, writes: false, ..Job::new(database, slot) };
         job.push(words);
         job
     }

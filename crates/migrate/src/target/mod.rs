@@ -9,15 +9,18 @@
 //! Invariants:
 //! 1. Of a lane (a server, or a database's slot in a cluster) there is one job of the stream under way at most.
 //! 2. What was answered is known: a server that comes back with less, or as another process that may have less, ends it ([`Ending::NeedsCopy`]).
+//! 3. One process writes ([`owning`]).
 
 pub mod bookmark;
 mod job;
 mod nodes;
 mod opening;
+mod owning;
 mod turn;
 
 pub use job::Job;
 pub use nodes::Slots;
+pub use owning::is_anothers;
 
 use crate::connection::{Connection, shown};
 use crate::ending::{Ending, Orders, pause, stopped};
@@ -125,21 +128,6 @@ impl Target {
         Ok(true)
     }
 
-    /// Takes away all that there is.
-    ///
-    /// # Errors
-    /// It cannot be done.
-    pub fn clear(&mut self) -> Result<(), Ending> {
-        for node in self.masters() {
-            for words in [&[&b"FLUSHALL"[..]][..], &[b"FUNCTION", b"FLUSH"]] {
-                if let Value::Error(line) = self.ask_node(node, words)? {
-                    return stopped(format!("the target cannot be emptied: {}", shown(&line)));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Where requests go that concern all there is.
     pub fn masters(&self) -> Vec<usize> {
         self.slots.masters()
@@ -218,7 +206,6 @@ impl Target {
     pub fn apply(&mut self, jobs: &mut [Job]) -> Result<(), Ending> {
         let mut left: Vec<usize> = (0..jobs.len()).collect();
         while !left.is_empty() {
-            self.confirm()?;
             let turn = self.turn(jobs, &left)?;
             for at in left.iter().filter(|at| !turn.again.contains(at) && !turn.lost.contains(at)) {
                 self.note_applied(&jobs[*at]);
@@ -271,30 +258,6 @@ impl Target {
         }
     }
 
-    /// Looks, where a connection was made anew, whether the target is as it was, and nobody else writes.
-    fn confirm(&mut self) -> Result<(), Ending> {
-        while self.writer.as_ref().is_some_and(|writer| !writer.is_confirmed) {
-            if let Some(writer) = &mut self.writer {
-                writer.is_confirmed = true;
-            }
-            let found = self.read_state()?;
-            let Some(Writer { state, .. }) = &self.writer else { break };
-            match found {
-                Some(found) if found.owner != state.owner => {
-                    return stopped("another `tarn migrate` writes to this target");
-                }
-                Some(found) if found.copy == state.copy && found.offset >= state.offset => {}
-                Some(found) if self.kind != Kind::One && found.copy == state.copy => {}
-                _ => {
-                    return Err(Ending::NeedsCopy(
-                        "the target has come back with less than it had answered".to_owned(),
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what a source's state is, or whose this target writes.
     ///
     /// # Errors
@@ -326,27 +289,6 @@ impl Target {
             Some(Value::Bulk(text)) => Some(text),
             _ => None,
         })
-    }
-
-    /// Writes for a source from now on.
-    pub fn write_for(&mut self, source: &str, state: State) {
-        let lanes = HashMap::new();
-        self.writer = Some(Writer { source: source.to_owned(), state, lanes, is_confirmed: true });
-        self.name = format!("tarn-migrate:{source}");
-        // They are called so, and others of the name are ended, when they are made.
-        self.connections.iter_mut().for_each(|connection| *connection = None);
-    }
-
-    /// Writes down what the source's data are about.
-    ///
-    /// # Errors
-    /// It is to end.
-    pub fn write_state(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Ending> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        change(&mut writer.state);
-        let (key, text) = (state_key(&writer.source), writer.state.text());
-        let mut job = Job::question(0, key_slot(key.as_bytes()), &[b"SET", key.as_bytes(), text.as_bytes()]);
-        self.ask(std::slice::from_mut(&mut job))
     }
 
     /// Reads up to where each slot is applied, in these databases: for whoever goes on.

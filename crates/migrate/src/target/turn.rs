@@ -3,7 +3,7 @@
 use super::nodes::redirection;
 use super::{Ending, Job, Target, Trouble};
 use crate::connection::shown;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{Value, encode_request};
 
 /// Jobs of a turn that are left, by number.
@@ -44,11 +44,13 @@ impl Target {
             let owner = owner.unwrap_or_else(|| self.masters().first().copied().unwrap_or_default());
             nodes.entry(owner).or_default().push(*at);
         }
+        let writes = left.iter().any(|at| jobs[*at].writes);
+        let unreached = self.reach(&nodes.keys().copied().collect::<Vec<_>>(), writes)?;
         let mut sent: Vec<(usize, Vec<(usize, Shape)>)> = Vec::new();
         for (node, own) in nodes {
-            if let Err(trouble) = self.node(node) {
+            // The loss of another may have taken it along.
+            if unreached.contains(&node) || self.connections[node].is_none() {
                 turn.again.extend(own);
-                self.take_trouble(node, trouble)?;
                 continue;
             }
             let mut bytes = Vec::new();
@@ -68,6 +70,26 @@ impl Target {
         }
         self.check_moves()?;
         Ok(turn)
+    }
+
+    /// Makes sure of connections to nodes, and, where something is to be written, that nobody else writes since they were made. Gives those that are not
+    /// reached.
+    fn reach(&mut self, nodes: &[usize], writes: bool) -> Result<BTreeSet<usize>, Ending> {
+        let mut unreached = BTreeSet::new();
+        loop {
+            for node in nodes {
+                if !unreached.contains(node)
+                    && let Err(trouble) = self.node(*node)
+                {
+                    unreached.insert(*node);
+                    self.take_trouble(*node, trouble)?;
+                }
+            }
+            if !writes || self.writer.as_ref().is_none_or(|writer| writer.is_confirmed) {
+                return Ok(unreached);
+            }
+            self.confirm()?;
+        }
     }
 
     fn take_trouble(&mut self, node: usize, trouble: Trouble) -> Result<(), Ending> {
