@@ -4,6 +4,7 @@
 //!     TARN_SEED=$RANDOM ./test --test tests -- --nocapture migrations::
 
 mod clusters;
+mod cut_overs;
 mod takeovers;
 
 use crate::imports::complaint;

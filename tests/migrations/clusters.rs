@@ -17,7 +17,7 @@ use wire::{Value, key_slot};
 const KEYS: u64 = 300;
 
 /// Requests of one key each, or that can be taken apart, some of which may not be done twice.
-fn counting(random: &mut Prng, number: usize) -> Vec<Vec<String>> {
+pub(super) fn counting(random: &mut Prng, number: usize) -> Vec<Vec<String>> {
     let line = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let key = |random: &mut Prng| word(random, "key", KEYS);
     let mut requests: Vec<Vec<String>> = (0..15)
@@ -41,7 +41,7 @@ fn counting(random: &mut Prng, number: usize) -> Vec<Vec<String>> {
 }
 
 /// All keys with what they hold, of servers that share them.
-fn contents(clients: &mut [Client]) -> BTreeMap<String, String> {
+pub(super) fn contents(clients: &mut [Client]) -> BTreeMap<String, String> {
     let mut contents = BTreeMap::new();
     for client in clients {
         let Value::Array(keys) = call(client, &["KEYS", "*"]) else { panic!("keys are a list") };
@@ -62,7 +62,7 @@ fn contents(clients: &mut [Client]) -> BTreeMap<String, String> {
     contents
 }
 
-fn connect(places: &[SocketAddr]) -> Vec<Client> {
+pub(super) fn connect(places: &[SocketAddr]) -> Vec<Client> {
     places.iter().map(|place| Client::connect(*place).unwrap()).collect()
 }
 
@@ -183,6 +183,27 @@ fn slots_that_move_between_sources_end_it() {
     import.await_words(&format!("slot {slot} has moved"));
 }
 
+/// Moves a slot between nodes of a Redis Cluster, as its own tool does.
+pub(super) fn move_slot(places: &[SocketAddr], slot: u16, (from, to): (usize, usize)) {
+    let mut clients = connect(places);
+    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
+    let (slot, port) = (slot.to_string(), places[to].port().to_string());
+    call_line_well(&mut clients[to], &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
+    call_line_well(&mut clients[from], &format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
+    wait_until("the slot is empty", || {
+        let Value::Array(keys) = call(&mut clients[from], &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) else {
+            panic!("keys are a list")
+        };
+        for key in &keys {
+            call(&mut clients[from], &["MIGRATE", "127.0.0.1", &port, &shown(key), "0", "5000"]);
+        }
+        keys.is_empty()
+    });
+    for client in [to, from] {
+        assert_eq!(call(&mut clients[client], &["CLUSTER", "SETSLOT", &slot, "NODE", &ids[to]]), ok());
+    }
+}
+
 #[test]
 fn slots_of_a_target_that_move_are_followed() {
     let (source, targets) = (redis(&[]), redis_cluster());
@@ -192,28 +213,10 @@ fn slots_of_a_target_that_move_are_followed() {
     import.await_stream();
     load.await_more(10);
     let mut clients = connect(&places);
-    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
     for number in 0..5 {
         let slot = key_slot(format!("key{number}").as_bytes());
         let from = usize::from(slot) * 2 / wire::SLOTS;
-        let to = 1 - from;
-        let slot = slot.to_string();
-        call_line_well(&mut clients[to], &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
-        call_line_well(&mut clients[from], &format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
-        wait_until("the slot is empty", || {
-            let Value::Array(keys) = call(&mut clients[from], &["CLUSTER", "GETKEYSINSLOT", &slot, "100"])
-            else {
-                panic!("keys are a list")
-            };
-            let port = places[to].port().to_string();
-            for key in &keys {
-                call(&mut clients[from], &["MIGRATE", "127.0.0.1", &port, &shown(key), "0", "5000"]);
-            }
-            keys.is_empty()
-        });
-        for client in [to, from] {
-            assert_eq!(call(&mut clients[client], &["CLUSTER", "SETSLOT", &slot, "NODE", &ids[to]]), ok());
-        }
+        move_slot(&places, slot, (from, 1 - from));
     }
     let output = import.cut_over();
     assert!(!output.contains("copied anew"), "{output}");

@@ -17,8 +17,8 @@ use replication::link::{Ask, MasterStream, UnitKind};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a cluster's state is written while its slots say more.
@@ -30,6 +30,8 @@ pub struct Task {
     pub name: String,
     /// Where it is.
     pub source: Place,
+    /// The same, for others: it may be another node meanwhile.
+    pub at: Arc<Mutex<Place>>,
     /// How to get in there.
     pub source_entry: Entry,
     /// Other nodes of its cluster.
@@ -192,6 +194,8 @@ fn follow_link(task: &mut Task, source: &RefCell<Source>, round: &mut Round<'_>)
             }
         }
         if task.orders.ends.load(Ordering::Relaxed) && !task.gauge.is_ending.load(Ordering::Relaxed) {
+            round.target.look_around()?;
+            round.target.check_marks()?;
             round.target.write_state(|state| state.stage = Stage::Spoilt)?;
             task.gauge.is_ending.store(true, Ordering::Relaxed);
         }
@@ -202,6 +206,7 @@ fn follow_link(task: &mut Task, source: &RefCell<Source>, round: &mut Round<'_>)
             written = Instant::now();
         }
         if is_over {
+            round.target.check_marks()?;
             return Ok(());
         }
     }
@@ -237,6 +242,7 @@ fn link(task: &mut Task, ask: Ask) -> Result<(Source, Agreed), Ending> {
             && let Some(place) = successor(task, ranges)
         {
             say(&format!("the source's slots {} are at {place} now", task.own.text()));
+            *task.at.lock().unwrap_or_else(PoisonError::into_inner) = place.clone();
             task.source = place;
         }
     }

@@ -82,12 +82,13 @@ pub fn put_times_right(target: &mut Target, databases: &BTreeSet<u32>) -> Result
     Ok(count)
 }
 
-/// Takes away what the import has kept in the target.
+/// Takes away what the import has kept in the target, but for its sources' states.
 ///
 /// # Errors
 /// The target refuses it.
-pub fn remove_marks(target: &mut Target, databases: &BTreeSet<u32>) -> Result<(), Ending> {
-    scan(target, databases, &format!("{PREFIX}*"), |target, database, keys| {
+pub fn remove_marks(target: &mut Target, databases: &BTreeSet<u32>, states: &[String]) -> Result<(), Ending> {
+    scan(target, databases, &format!("{PREFIX}*"), |target, database, mut keys| {
+        keys.retain(|key| database != 0 || !states.iter().any(|state| state.as_bytes() == key.as_slice()));
         let removal = |key: &Vec<u8>| {
             let mut job = Job::new(database, key_slot(key));
             job.push(&[b"DEL", key]);

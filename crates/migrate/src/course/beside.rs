@@ -1,5 +1,6 @@
 //! What is asked of a source beside its stream: who its masters are, how far its stream is, and to hold its writers.
 
+use super::holding::no_master;
 use crate::connection::Connection;
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, stopped};
@@ -7,11 +8,14 @@ use crate::place::{Entry, Place};
 use crate::target::Slots;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::Value;
 
 /// Offsets that are remembered: an hour's.
 const OFFSETS_MAX: usize = 3600;
+/// How long what a source has said of its stream is told as what it is.
+const OFFSET_KEPT: Duration = Duration::from_secs(5);
 
 /// The masters of what is at a place, and their slots.
 ///
@@ -26,6 +30,12 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
     let mut connection = Connection::open(place, entry, &mut look).map_err(wrong)?;
     let is_node = connection.field("cluster", "cluster_enabled", &mut look).map_err(wrong)?;
     if is_node.as_deref() != Some("1") {
+        let mut field = |name: &str| connection.field("replication", name, &mut look).map_err(wrong);
+        if field("role")?.as_deref() == Some("slave") {
+            let (host, port) = (field("master_host")?, field("master_port")?);
+            let master = host.zip(port).map_or_else(String::new, |(host, port)| format!(", {host}:{port}"));
+            return stopped(format!("the source {place} is a replica: say --from its master{master}"));
+        }
         return Ok(vec![(place.clone(), Own(None))]);
     }
     let reply = connection.ask_line("CLUSTER SLOTS", &mut look).map_err(wrong)?;
@@ -40,9 +50,11 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
 
 /// A source that is asked.
 pub struct Beside {
+    /// Where its part has it now.
+    at: Arc<Mutex<Place>>,
+    /// Where the connection goes.
     place: Place,
     entry: Entry,
-    peers: Vec<Place>,
     /// Its slots.
     pub own: Own,
     connection: Option<Connection>,
@@ -51,34 +63,21 @@ pub struct Beside {
 }
 
 impl Beside {
-    pub fn new(place: Place, entry: Entry, peers: Vec<Place>, own: Own) -> Beside {
-        Beside { place, entry, peers, own, connection: None, offsets: VecDeque::new() }
+    pub fn new(at: Arc<Mutex<Place>>, place: Place, entry: Entry, own: Own) -> Beside {
+        Beside { at, place, entry, own, connection: None, offsets: VecDeque::new() }
     }
 
-    /// A connection to it. Where it is lost, and another has its slots, to that one.
+    /// A connection to where its part has it now.
     ///
     /// # Errors
     /// It is not reached.
     pub fn connection(&mut self, orders: &Orders) -> io::Result<&mut Connection> {
-        let mut look = || orders.look();
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if at != self.place {
+            (self.place, self.connection) = (at, None);
+        }
         if self.connection.is_none() {
-            let opened = Connection::open(&self.place, &self.entry, &mut look);
-            let connection = match (opened, &self.own.0) {
-                (Err(_), Some(ranges)) => {
-                    let first = ranges.first().map_or(0, |(first, _)| *first);
-                    let owner = self.peers.iter().find_map(|peer| {
-                        let mut connection = Connection::open(peer, &self.entry, &mut look).ok()?;
-                        let reply = connection.ask_line("CLUSTER SLOTS", &mut look).ok()?;
-                        let mut slots = Slots::of_one(peer.clone());
-                        slots.take(&reply, peer).ok()?;
-                        slots.owner(first).map(|owner| slots.places[owner].clone())
-                    });
-                    self.place = owner.unwrap_or_else(|| self.place.clone());
-                    Connection::open(&self.place, &self.entry, &mut look)?
-                }
-                (opened, _) => opened?,
-            };
-            self.connection = Some(connection);
+            self.connection = Some(Connection::open(&self.place, &self.entry, &mut || orders.look())?);
         }
         Ok(self.connection.as_mut().expect("it was opened"))
     }
@@ -113,6 +112,20 @@ impl Beside {
         }
     }
 
+    /// The same, of what is a master still.
+    ///
+    /// # Errors
+    /// It does not say, or is none.
+    pub fn offset_of_master(&mut self, orders: &Orders) -> Result<u64, Ending> {
+        let offset = self.offset(orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
+        let mut look = || orders.look();
+        let role = self.connection(orders).and_then(|asked| asked.field("replication", "role", &mut look));
+        match role.map_err(|error| self.wrong(&config::sentence(&error)))?.as_deref() {
+            Some("master") => Ok(offset),
+            _ => stopped(no_master(&self.place)),
+        }
+    }
+
     /// Remembers how far its stream is, if it says so.
     pub fn note_offset(&mut self, orders: &Orders) {
         if let Ok(offset) = self.offset(orders) {
@@ -123,9 +136,12 @@ impl Beside {
         }
     }
 
-    /// How many bytes and seconds the target is behind, by what is remembered.
+    /// How many bytes and seconds the target is behind, by what is remembered; None: the source has said nothing of late.
     pub fn lag(&self, applied: u64) -> Option<(u64, u64)> {
-        let (_, last) = self.offsets.back()?;
+        let (at, last) = self.offsets.back()?;
+        if at.elapsed() > OFFSET_KEPT {
+            return None;
+        }
         let since = self.offsets.iter().find(|(_, offset)| *offset > applied);
         let seconds = since.map_or(Duration::ZERO, |(at, _)| at.elapsed());
         Some((last.saturating_sub(applied), seconds.as_secs()))
@@ -146,13 +162,30 @@ impl Beside {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    /// Where it is.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// Where it is now.
+    pub fn place(&self) -> Place {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is wrong with it, for the operator.
     pub fn wrong(&self, why: &str) -> Ending {
         Ending::Stopped(format!("the source {}: {why}", self.place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_source_said_long_ago_is_not_told_as_what_it_is() {
+        let place = Place { host: "a".to_owned(), port: 1 };
+        let at = Arc::new(Mutex::new(place.clone()));
+        let mut beside = Beside::new(at, place, Entry::default(), Own(None));
+        assert_eq!(beside.lag(7), None);
+        beside.offsets.push_back((Instant::now(), 9));
+        assert_eq!(beside.lag(7), Some((2, 0)));
+        beside.offsets[0].0 = Instant::now().checked_sub(OFFSET_KEPT * 2).unwrap();
+        assert_eq!(beside.lag(9), None);
     }
 }

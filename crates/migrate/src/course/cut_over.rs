@@ -1,19 +1,25 @@
 //! The end: writers are held, the rest comes, times to live are put right, values are compared, and what was kept in the target goes.
 //!
-//! It counts only if nothing came of the streams meanwhile; else it is done again, for those who could not be held.
+//! Invariants:
+//! 1. It counts only if nothing came of the streams from when the first time was put right: that is not held back any more, and the target may take it away.
+//! 2. Nobody waits at the source for a target that does not answer.
+//! 3. All is gone over where it is at the end, by processes that were there from the begin: slots that have moved are gone over again.
 
 use super::holding::Holding;
 use super::{Course, Part};
 use crate::ending::{Ending, pause, stopped};
-use crate::limits::PAUSE;
+use crate::limits::{HOLD, LONG_PAUSE, PAUSE};
 use crate::screen::{say, show};
 use crate::settling::{put_times_right, remove_marks};
+use crate::target::bookmark::state_key;
+use crate::target::{Layout, is_anothers};
 use crate::verifying::{Asked, Found, compare};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// How often it is done again.
+/// How often writers who are not held are waited for.
 const TRIES: usize = 5;
 
 impl Course<'_> {
@@ -23,8 +29,12 @@ impl Course<'_> {
     /// It is not over: writers go on at the source.
     pub(super) fn cut_over(&mut self) -> Result<(), Ending> {
         let began = Instant::now();
-        let places = self.parts.iter().map(|part| part.beside.place().clone()).collect();
-        let holding = Holding::begin(places, &self.options.from.1, self.options.hold);
+        let places = self.parts.iter().map(|part| part.beside.place()).collect();
+        let hold = self.options.hold;
+        let silence_max = if hold.is_zero() { HOLD } else { hold };
+        self.silence_max = Some(silence_max);
+        self.target.limit_silence(silence_max);
+        let holding = Holding::begin(places, &self.options.from.1, hold)?;
         let ended = self.settle(&holding);
         match ended {
             Ok((times, found)) => {
@@ -41,42 +51,104 @@ impl Course<'_> {
 
     /// Gives how many keys have a time to live, and what came of comparing.
     fn settle(&mut self, holding: &Holding) -> Result<(u64, Option<Found>), Ending> {
-        for _ in 0..TRIES {
-            let held = holding.breaks();
-            self.wait_for_rest()?;
-            self.orders.ends.store(true, Ordering::Relaxed);
-            self.wait_until(|parts| parts.iter().all(|part| part.gauge.is_ending.load(Ordering::Relaxed)))?;
-            let before = self.requests();
-            let databases = self.databases()?;
-            let times = put_times_right(&mut self.target, &databases)?;
-            let found = match self.options.verifies {
+        let held = holding.breaks();
+        self.wait_for_rest()?;
+        if !holding.is_held() {
+            self.wait_for_quiet()?;
+        }
+        self.orders.ends.store(true, Ordering::Relaxed);
+        self.wait_until(|parts| parts.iter().all(|part| part.gauge.is_ending.load(Ordering::Relaxed)))?;
+        let before = self.requests();
+        let databases = self.databases()?;
+        let mut layout = self.first_layout()?;
+        let (mut times, mut found);
+        let mut times_before = 0;
+        loop {
+            times = times_before + put_times_right(&mut self.target, &databases)?;
+            found = match self.options.verifies {
                 true => Some(self.verify(&databases)?),
                 false => None,
             };
-            self.wait_for_rest()?;
-            if self.requests() != before || !holding.has_held_since(held) {
-                say("the source was written to meanwhile, or was not held: the end begins anew");
-                continue;
+            if self.is_still(&mut layout)? {
+                break;
             }
-            if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
-                found.told.iter().for_each(|line| say(line));
-                return stopped(format!(
-                    "{} of {} keys differ; the next run begins a new copy",
-                    found.different, found.keys
+            times_before = times;
+        }
+        self.wait_for_rest()?;
+        if self.requests() != before || !holding.has_held_since(held) {
+            return stopped(
+                "the source was written to after times to live were put right, or its writers were not held; the next run begins a new copy",
+            );
+        }
+        if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
+            found.told.iter().for_each(|line| say(line));
+            return stopped(format!(
+                "{} of {} keys differ; the next run begins a new copy",
+                found.different, found.keys
+            ));
+        }
+        self.end_parts()?;
+        loop {
+            // In a slot that has moved times may not be put right, though nothing came of it.
+            put_times_right(&mut self.target, &databases)?;
+            let states: Vec<String> = self.parts.iter().map(|part| state_key(&part.name)).collect();
+            remove_marks(&mut self.target, &databases, &states)?;
+            if self.is_still(&mut layout)? {
+                break;
+            }
+        }
+        self.check_owner(true)?;
+        Ok((times, found))
+    }
+
+    /// Who has which slots. All of them were known to those who wrote.
+    fn first_layout(&mut self) -> Result<Layout, Ending> {
+        let layout = self.target.layout()?;
+        for part in &self.parts {
+            let state = self.target.state_of(&part.name)?;
+            let runs = state.map(|state| state.runs).unwrap_or_default();
+            if layout.runs().into_iter().any(|run| !runs.contains(run)) {
+                return Err(Ending::NeedsCopy(
+                    "a master of the target was started again, or has taken another's place, and may have less than was answered"
+                        .to_owned(),
                 ));
             }
-            self.finish(&databases)?;
-            return Ok((times, found));
         }
-        stopped("clients still write to the source; the next run begins a new copy")
+        Ok(layout)
+    }
+
+    /// Whether all slots are where they were; else where they are now.
+    fn is_still(&mut self, layout: &mut Layout) -> Result<bool, Ending> {
+        let now = self.target.layout()?;
+        let is_still = self.target.is_still(layout, &now)?;
+        if !is_still {
+            say("slots of the target have moved meanwhile: all is gone over again");
+            *layout = now;
+        }
+        Ok(is_still)
+    }
+
+    /// Looks whether the target is this process' still, and takes away that it is.
+    fn check_owner(&mut self, removes: bool) -> Result<(), Ending> {
+        for part in &self.parts {
+            let owner = self.owner;
+            self.target.exchange(&part.name, &mut |state| match state {
+                Some(state) if state.owner != owner => is_anothers(),
+                Some(state) if !removes => Ok(Some(state)),
+                Some(_) => Ok(None),
+                None => {
+                    stopped("what was kept of the import in the target is gone; empty it, and begin anew")
+                }
+            })?;
+        }
+        Ok(())
     }
 
     /// Waits until all is applied that the sources have now.
     fn wait_for_rest(&mut self) -> Result<(), Ending> {
         let mut wanted = Vec::new();
         for part in &mut self.parts {
-            let offset = part.beside.offset(&self.orders);
-            wanted.push(offset.map_err(|error| part.beside.wrong(&config::sentence(&error)))?);
+            wanted.push(part.beside.offset_of_master(&self.orders)?);
         }
         self.wait_until(|parts| {
             parts
@@ -86,10 +158,28 @@ impl Course<'_> {
         })
     }
 
+    /// Waits until nothing is written any more by those who are not held. What is there can be gone on from until then.
+    fn wait_for_quiet(&mut self) -> Result<(), Ending> {
+        for _ in 0..TRIES {
+            let before = self.requests();
+            let orders = self.orders.clone();
+            pause(LONG_PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
+            self.wait_for_rest()?;
+            if self.requests() == before {
+                return Ok(());
+            }
+        }
+        stopped(
+            "clients still write to the source: they have to stop, or to be held (--hold). The same command goes on from there",
+        )
+    }
+
     fn wait_until(&mut self, is_so: impl Fn(&[Part]) -> bool) -> Result<(), Ending> {
         let mut shown = Instant::now();
+        let mut last = (0, Instant::now());
         while !is_so(&self.parts) {
             self.check_parts()?;
+            self.fail_if_silent(&mut last)?;
             if shown.elapsed() >= super::SHOWN_EVERY {
                 shown = Instant::now();
                 self.look_at_sources();
@@ -99,6 +189,18 @@ impl Course<'_> {
             pause(PAUSE / 10, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
         }
         Ok(())
+    }
+
+    /// Fails where nothing has come to the target for too long, since what it was `last`.
+    fn fail_if_silent(&self, last: &mut (u64, Instant)) -> Result<(), Ending> {
+        let now = self.parts.iter().map(|part| part.gauge.applied.load(Ordering::Relaxed)).sum::<u64>();
+        if now != last.0 {
+            *last = (now, Instant::now());
+        }
+        match self.silence_max.filter(|max| last.1.elapsed() > *max) {
+            Some(max) => stopped(format!("nothing more has come to the target for {} s", max.as_secs())),
+            None => Ok(()),
+        }
     }
 
     fn requests(&self) -> u64 {
@@ -126,18 +228,23 @@ impl Course<'_> {
         compare(&mut sources, &mut self.target, (databases, self.is_alone), &self.orders)
     }
 
-    /// All parts end between two units, and nothing of the import's own stays.
-    fn finish(&mut self, databases: &BTreeSet<u32>) -> Result<(), Ending> {
+    /// All parts end between two units, and have seen that what they wrote is there.
+    fn end_parts(&mut self) -> Result<(), Ending> {
         self.orders.finishes.store(true, Ordering::Relaxed);
+        let mut last = (0, Instant::now());
+        while self.parts.iter().any(|part| part.thread.as_ref().is_some_and(|thread| !thread.is_finished())) {
+            self.fail_if_silent(&mut last)?;
+            let orders = self.orders.clone();
+            pause(PAUSE / 10, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
+        }
         for part in &mut self.parts {
-            let ended = part.thread.take().map(std::thread::JoinHandle::join);
-            match ended {
+            match part.thread.take().map(JoinHandle::join) {
                 Some(Ok(Ok(()))) | None => {}
                 Some(Ok(Err(ending))) => return Err(ending),
                 Some(Err(_)) => return stopped("a source's part has failed"),
             }
         }
-        remove_marks(&mut self.target, databases)
+        self.check_owner(false)
     }
 
     fn sum_up(&self, began: Instant, is_held: bool, times: u64, found: Option<&Found>) {

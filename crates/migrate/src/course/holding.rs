@@ -4,6 +4,7 @@
 //! Thread rule: a thread of its own, which ends with the handle.
 
 use crate::connection::{Connection, shown};
+use crate::ending::{Ending, stopped};
 use crate::place::{Entry, Place};
 use crate::screen::say;
 use std::io;
@@ -31,20 +32,28 @@ pub struct Holding {
 
 impl Holding {
     /// Has the writers of these sources wait, so long each time; for no time they are left alone. Where they cannot be told it is said.
-    pub fn begin(places: Vec<Place>, entry: &Entry, span: Duration) -> Holding {
+    ///
+    /// # Errors
+    /// One of them is no master: its writers are elsewhere.
+    pub fn begin(places: Vec<Place>, entry: &Entry, span: Duration) -> Result<Holding, Ending> {
         let seen = Arc::new(Seen::default());
         if span.is_zero() {
-            return Holding { seen, thread: None };
+            return Ok(Holding { seen, thread: None });
         }
         let mut sources: Vec<Held> =
             places.into_iter().map(|place| Held { place, entry: entry.clone(), connection: None }).collect();
-        let is_held = sources.iter_mut().all(|source| match source.tell(&pause(span)) {
-            Ok(()) => true,
-            Err(why) => {
-                say(&format!("{why}: writers are not held, and have to have stopped"));
-                false
+        let mut is_held = true;
+        for at in 0..sources.len() {
+            if let Err(untold) = sources[at].hold(span) {
+                if untold.is_no_master {
+                    release(&mut sources);
+                    return stopped(untold.why);
+                }
+                say(&format!("{}: writers are not held, and have to have stopped", untold.why));
+                is_held = false;
+                break;
             }
-        });
+        }
         seen.is_held.store(is_held, Ordering::Relaxed);
         let (end, ends) = channel();
         let shared = seen.clone();
@@ -52,9 +61,14 @@ impl Holding {
             renew(&mut sources, span, &ends, &shared);
         };
         match std::thread::Builder::new().name("holding".to_owned()).spawn(run) {
-            Ok(thread) => Holding { seen, thread: Some((end, thread)) },
-            Err(_) => Holding { seen, thread: None },
+            Ok(thread) => Ok(Holding { seen, thread: Some((end, thread)) }),
+            Err(error) => stopped(format!("no thread can be begun: {error}")),
         }
+    }
+
+    /// Whether all of them wait.
+    pub fn is_held(&self) -> bool {
+        self.seen.is_held.load(Ordering::Relaxed)
     }
 
     /// How often they did not wait so far.
@@ -70,7 +84,7 @@ impl Holding {
     /// They are told no more, and wait on for a while. Whether they do.
     pub fn end(mut self) -> bool {
         self.finish(false);
-        self.seen.is_held.load(Ordering::Relaxed)
+        self.is_held()
     }
 
     /// They go on.
@@ -94,13 +108,12 @@ impl Holding {
 fn renew(sources: &mut [Held], span: Duration, ends: &Receiver<bool>, seen: &Seen) {
     loop {
         let released = ends.recv_timeout(span / 4);
-        let line = match released {
-            Ok(true) => "CLIENT UNPAUSE".to_owned(),
-            _ => pause(span),
-        };
-        if seen.is_held.load(Ordering::Relaxed) || released == Ok(true) {
+        if released == Ok(true) {
+            return release(sources);
+        }
+        if seen.is_held.load(Ordering::Relaxed) {
             // All of them, whatever one says.
-            let untold = sources.iter_mut().filter_map(|source| source.tell(&line).err()).count();
+            let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
             if untold > 0 {
                 seen.breaks.fetch_add(1, Ordering::Relaxed);
             }
@@ -111,8 +124,11 @@ fn renew(sources: &mut [Held], span: Duration, ends: &Receiver<bool>, seen: &See
     }
 }
 
-fn pause(span: Duration) -> String {
-    format!("CLIENT PAUSE {} WRITE", span.as_millis())
+fn release(sources: &mut [Held]) {
+    for source in sources {
+        // Who cannot be told goes on by itself before long.
+        let _ = source.tell("CLIENT UNPAUSE");
+    }
 }
 
 /// A source.
@@ -122,7 +138,32 @@ struct Held {
     connection: Option<Connection>,
 }
 
+/// Why its writers are not held.
+struct Untold {
+    why: String,
+    is_no_master: bool,
+}
+
 impl Held {
+    /// Has its writers wait. They are its own only if it is master when they do.
+    fn hold(&mut self, span: Duration) -> Result<(), Untold> {
+        let told = self.tell(&format!("CLIENT PAUSE {} WRITE", span.as_millis()));
+        told.map_err(|why| Untold { why, is_no_master: false })?;
+        match self.role().as_deref() {
+            Some("master") => Ok(()),
+            Some(_) => Err(Untold { why: no_master(&self.place), is_no_master: true }),
+            None => {
+                let why = format!("the source {} does not say whether it is a master", self.place);
+                Err(Untold { why, is_no_master: false })
+            }
+        }
+    }
+
+    fn role(&mut self) -> Option<String> {
+        let connection = self.connection.as_mut()?;
+        connection.field("replication", "role", &mut || Ok(())).ok().flatten()
+    }
+
     fn tell(&mut self, line: &str) -> Result<(), String> {
         let asked = self.ask(line);
         if asked.is_err() {
@@ -145,4 +186,11 @@ impl Held {
         self.connection = Some(connection);
         Ok(value)
     }
+}
+
+/// What a source is told to be that clients do not write to any more.
+pub fn no_master(place: &Place) -> String {
+    format!(
+        "the source {place} is no master any more: clients write elsewhere. The same command, from who is, goes on if it has the stream"
+    )
 }

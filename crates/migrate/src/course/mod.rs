@@ -19,8 +19,9 @@ use crate::words::know_commands;
 use beside::{Beside, find_sources};
 use log::ReplicationId;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -50,9 +51,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         match attempt(options, &orders, &tags, (owner, is_again)) {
             Ok(()) => return Ok(()),
             Err(Ending::Interrupted) => {
-                return Err(
-                    "it was ended before the cut-over; the same command goes on from there".to_owned()
-                );
+                return Err("it was ended before it began".to_owned());
             }
             Err(Ending::Stopped(why)) => return Err(why),
             Err(Ending::NeedsCopy(why)) => say(&format!("{why}: everything is copied anew")),
@@ -86,6 +85,7 @@ pub fn ask_to_cut_over(place: &Place, entry: &Entry) -> Result<(), String> {
 
 /// A source's part.
 struct Part {
+    name: String,
     beside: Beside,
     gauge: Arc<Gauge>,
     thread: Option<JoinHandle<Result<(), Ending>>>,
@@ -98,7 +98,10 @@ struct Course<'c> {
     target: Target,
     parts: Vec<Part>,
     is_alone: bool,
+    owner: u64,
     began: Instant,
+    /// How long nothing may go on while the end is made.
+    silence_max: Option<Duration>,
 }
 
 impl Drop for Course<'_> {
@@ -135,13 +138,18 @@ fn attempt(
         target,
         parts: Vec::new(),
         is_alone,
+        owner,
         began: Instant::now(),
+        silence_max: None,
     };
     for ((place, own), state) in sources.into_iter().zip(states) {
         let gauge = Arc::new(Gauge::default());
+        let at = Arc::new(Mutex::new(place.clone()));
+        let name = name_of(&own);
         let task = Task {
-            name: name_of(&own),
+            name: name.clone(),
             source: place.clone(),
+            at: at.clone(),
             source_entry: from_entry.clone(),
             peers: peers.clone(),
             own: own.clone(),
@@ -155,10 +163,13 @@ fn attempt(
         };
         let begun = thread::Builder::new().name("source".to_owned()).spawn(move || follow(task));
         let thread = begun.map_err(|error| Ending::Stopped(format!("no thread can be begun: {error}")))?;
-        let beside = Beside::new(place, from_entry.clone(), peers.clone(), own);
-        course.parts.push(Part { beside, gauge, thread: Some(thread) });
+        let beside = Beside::new(at, place, from_entry.clone(), own);
+        course.parts.push(Part { name, beside, gauge, thread: Some(thread) });
     }
-    course.watch()
+    match course.watch() {
+        Err(Ending::Interrupted) => stopped(course.interrupted()),
+        ended => ended,
+    }
 }
 
 /// A source, as keys of the target name it.
@@ -217,6 +228,7 @@ fn beginnings(
         database: 0,
         is_alone,
         slots: own.text(),
+        runs: BTreeSet::new(),
     };
     let states: Vec<(String, State)> = sources.iter().map(|(_, own)| (name_of(own), state(own))).collect();
     for ((name, state), found) in states.iter().zip(&found) {
@@ -296,6 +308,22 @@ impl Course<'_> {
         }
     }
 
+    /// What an operator who ends it is told.
+    fn interrupted(&self) -> &'static str {
+        match () {
+            () if self.orders.ends.load(Ordering::Relaxed) => {
+                "it was ended in the cut-over; the next run begins a new copy"
+            }
+            () if !self.is_following() => {
+                "it was ended before the copy was whole; the next run begins a new copy"
+            }
+            () if self.target.kind == Kind::Bare => {
+                "it was ended before the cut-over; through a proxy the next run begins a new copy"
+            }
+            () => "it was ended before the cut-over; the same command goes on from there",
+        }
+    }
+
     fn look_at_sources(&mut self) {
         for part in &mut self.parts {
             part.beside.note_offset(&self.orders);
@@ -328,6 +356,7 @@ impl Course<'_> {
         let lag = lags.iter().fold((0, 0), |(bytes, seconds), lag| (bytes + lag.0, seconds.max(lag.1)));
         let lag = match lags.len() == self.parts.len() {
             true => format!("{} bytes and {} s behind", lag.0, lag.1),
+            false if self.is_following() => "the source does not answer how far it is".to_owned(),
             false => "the copy goes on".to_owned(),
         };
         let seconds = self.began.elapsed().as_secs();

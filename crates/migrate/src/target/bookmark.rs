@@ -5,6 +5,7 @@
 //! the number of the copy, and an offset.
 
 use log::ReplicationId;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::str::FromStr;
 use wire::{SLOTS, key_slot};
@@ -44,6 +45,8 @@ pub struct State {
     pub is_alone: bool,
     /// The slots of the source.
     pub slots: String,
+    /// The processes that the target's masters were.
+    pub runs: BTreeSet<String>,
 }
 
 impl State {
@@ -56,9 +59,10 @@ impl State {
         };
         let alone = if self.is_alone { "alone" } else { "beside" };
         let State { owner, copy, id, offset, database, slots, .. } = self;
+        let runs = self.runs.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let mut text = String::new();
         // A string takes whatever is written.
-        let _ = write!(text, "{stage} {owner:x} {copy:x} {id} {offset} {database} {alone} {slots}");
+        let _ = write!(text, "{stage} {owner:x} {copy:x} {id} {offset} {database} {alone} {slots} {runs}");
         text
     }
 
@@ -80,6 +84,7 @@ impl State {
             database: words.next()?.parse().ok()?,
             is_alone: words.next()? == "alone",
             slots: words.next()?.to_owned(),
+            runs: words.next()?.split(',').filter(|run| !run.is_empty()).map(str::to_owned).collect(),
         })
     }
 }
@@ -142,7 +147,10 @@ mod tests {
             database: 3,
             is_alone: true,
             slots: "all".to_owned(),
+            runs: ["a1", "b2"].map(str::to_owned).into(),
         };
+        let without = State { runs: BTreeSet::new(), ..state.clone() };
+        assert_eq!(State::read(without.text().as_bytes()), Some(without));
         assert_eq!(State::read(state.text().as_bytes()), Some(state));
         assert_eq!(State::read(b"following 1 2"), None);
         assert_eq!((lane_offset(b"7 99", 7), lane_offset(b"7 99", 8)), (Some(99), None));

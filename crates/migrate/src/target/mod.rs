@@ -13,12 +13,14 @@
 
 pub mod bookmark;
 mod job;
+mod layout;
 mod nodes;
 mod opening;
 mod owning;
 mod turn;
 
 pub use job::Job;
+pub use layout::Layout;
 pub use nodes::Slots;
 pub use owning::is_anothers;
 
@@ -27,9 +29,12 @@ use crate::ending::{Ending, Orders, pause, stopped};
 use crate::limits::PAUSE;
 use crate::place::{Entry, Place};
 use bookmark::{Stage, State, Tags, lane_offset, lane_text, state_key};
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use value::stream::Reads;
 use wire::{SLOTS, Value, key_slot};
 
@@ -98,12 +103,36 @@ pub struct Target {
     moved_from: BTreeSet<usize>,
     /// What was said last of what does not go on.
     said: Option<String>,
+    /// Since when what was asked is not answered, or when it was.
+    heard: Rc<Cell<Instant>>,
+    /// How long it may be.
+    silence_max: Option<Duration>,
 }
 
 impl Target {
     /// Has it looked at meanwhile whether there is something else to do.
     pub fn set_look(&mut self, look: Box<dyn FnMut() -> io::Result<()>>) {
         self.look = look;
+    }
+
+    /// Has it fail if it gives no answer for so long.
+    pub fn limit_silence(&mut self, span: Duration) {
+        self.silence_max = Some(span);
+        self.heard.set(Instant::now());
+        let (heard, orders) = (self.heard.clone(), self.orders.clone());
+        self.look = Box::new(move || match heard.get().elapsed() > span {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => orders.look(),
+        });
+    }
+
+    /// Whether it is to end, or has been silent for too long.
+    fn fail_if_over(&self) -> Result<(), Ending> {
+        self.orders.fail_if_over()?;
+        match self.silence_max.filter(|max| self.heard.get().elapsed() > *max) {
+            Some(max) => stopped(format!("the target has given no answer for {} s", max.as_secs())),
+            None => Ok(()),
+        }
     }
 
     /// All databases' keys, but for those of migrations.
@@ -138,7 +167,9 @@ impl Target {
     /// # Errors
     /// It is to end; a node that is not reached is tried again.
     pub fn ask_node(&mut self, node: usize, words: &[&[u8]]) -> Result<Value, Ending> {
+        self.heard.set(Instant::now());
         loop {
+            self.check_has_slots(node)?;
             let asked = self.node(node).and_then(|()| {
                 let connection = self.connections[node].as_mut().expect("it was opened");
                 Ok(connection.ask(words, &mut *self.look)?)
@@ -149,6 +180,15 @@ impl Target {
                 Err(Trouble::Lost(error)) => self.lost(node, &error)?,
             }
             self.rest()?;
+        }
+    }
+
+    /// Nobody waits for a node that is about nothing of the target's any more.
+    fn check_has_slots(&self, node: usize) -> Result<(), Ending> {
+        match self.kind == Kind::Slots && !self.masters().contains(&node) {
+            true if self.writer.is_some() => Err(self.may_have_less(node)),
+            true => stopped(format!("the target {} has no slots any more", self.place(node))),
+            false => Ok(()),
         }
     }
 
@@ -186,6 +226,7 @@ impl Target {
     /// # Errors
     /// One of them is refused for good, or it is to end.
     pub fn ask(&mut self, jobs: &mut [Job]) -> Result<(), Ending> {
+        self.heard.set(Instant::now());
         let mut left: Vec<usize> = (0..jobs.len()).collect();
         loop {
             let turn = self.turn(jobs, &left)?;
@@ -241,10 +282,7 @@ impl Target {
         let Some(end) = job.end else { return Ok(false) };
         let (copy, key) = (writer.state.copy, self.tags.key(job.slot, &writer.source));
         match self.kind {
-            Kind::Bare => Err(Ending::NeedsCopy(
-                "a connection to the proxy was lost, and it is not known what of the stream was done behind it"
-                    .to_owned(),
-            )),
+            Kind::Bare => Err(opening::behind_proxy()),
             Kind::One => Ok(self.read_state()?.is_some_and(|state| state.offset >= end)),
             Kind::Slots => {
                 let mut question = Job::question(job.database, job.slot, &[b"GET", key.as_bytes()]);
@@ -316,6 +354,28 @@ impl Target {
         Ok(())
     }
 
+    /// Looks whether the target has what it had answered for.
+    ///
+    /// # Errors
+    /// It has less, or another process writes.
+    pub fn check_marks(&mut self) -> Result<(), Ending> {
+        if let Some(writer) = &mut self.writer {
+            writer.is_confirmed = false;
+        }
+        self.confirm()?;
+        let Some(known) = self.writer.as_ref().map(|writer| writer.lanes.clone()) else { return Ok(()) };
+        let databases: BTreeSet<u32> = known.keys().map(|(database, _)| *database).collect();
+        self.writer.iter_mut().for_each(|writer| writer.lanes.clear());
+        self.read_lanes(&databases.into_iter().collect::<Vec<_>>())?;
+        let is_less = |(lane, end): (&(u32, u16), &u64)| {
+            self.writer.as_ref().is_some_and(|writer| writer.lanes.get(lane).is_none_or(|there| there < end))
+        };
+        match known.iter().any(is_less) {
+            true => Err(Ending::NeedsCopy("the target has less than it had answered".to_owned())),
+            false => Ok(()),
+        }
+    }
+
     /// Whether what ends at this offset of the stream was applied to a slot before this run.
     pub fn has(&self, database: u32, slot: u16, end: u64) -> bool {
         self.writer
@@ -339,7 +399,9 @@ impl Target {
 
     /// Says what does not go on, once, and rests before the next try.
     fn rest(&mut self) -> Result<(), Ending> {
-        pause(PAUSE, &mut *self.look).map_err(|_| Ending::Interrupted)
+        let paused = pause(PAUSE, &mut *self.look);
+        self.fail_if_over()?;
+        paused.map_err(|_| Ending::Interrupted)
     }
 
     fn tell(&mut self, why: String) {

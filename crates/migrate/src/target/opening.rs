@@ -5,8 +5,10 @@ use super::{Ending, Entry, Kind, Place, Tags, Target, Trouble, stopped};
 use crate::connection::{Connection, shown};
 use crate::ending::{Orders, pause};
 use crate::limits::{PATIENCE, PAUSE};
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use value::stream::Reads;
@@ -54,6 +56,8 @@ impl Target {
             databases: BTreeSet::new(),
             moved_from: BTreeSet::new(),
             said: None,
+            heard: Rc::new(Cell::new(Instant::now())),
+            silence_max: None,
         })
     }
 
@@ -64,7 +68,7 @@ impl Target {
 
     /// Sees to it that there is a connection to a node. What another connection of this name was about is not under way any more then.
     pub(super) fn node(&mut self, node: usize) -> Result<(), Trouble> {
-        self.orders.fail_if_over()?;
+        self.fail_if_over()?;
         if self.connections.len() < self.slots.places.len() {
             self.connections.resize_with(self.slots.places.len(), || None);
         }
@@ -109,9 +113,10 @@ impl Target {
 
     /// What the loss of a connection means. Its slots may be elsewhere.
     pub(super) fn lost(&mut self, node: usize, error: &io::Error) -> Result<(), Ending> {
-        self.orders.fail_if_over()?;
-        if let Some(connection) = self.connections.get_mut(node) {
-            *connection = None;
+        self.fail_if_over()?;
+        let had = self.connections.get_mut(node).is_some_and(|connection| connection.take().is_some());
+        if had && self.kind == Kind::Bare && self.writer.is_some() {
+            return Err(behind_proxy());
         }
         let place = self.place(node);
         self.tell(format!("the target {place} is not reached: {}", sentence(error)));
@@ -119,11 +124,9 @@ impl Target {
             return Ok(());
         }
         let before = self.slots.clone();
-        self.ask_for_slots(node)?;
-        let has_lost = |slot: &u16| {
-            before.owner(*slot) == Some(node) && self.slots.owner(*slot).is_some_and(|owner| owner != node)
-        };
-        match self.writer.is_some() && (0..=u16::MAX).take(wire::SLOTS).any(|slot| has_lost(&slot)) {
+        self.ask_for_slots(Some(node))?;
+        self.note_moves(&before);
+        match self.writer.is_some() && self.moved_from.contains(&node) {
             true => Err(Ending::NeedsCopy(format!(
                 "another server has taken the place of the target's master {place}, and may have less than it had answered"
             ))),
@@ -131,13 +134,13 @@ impl Target {
         }
     }
 
-    /// Asks the nodes but one who has which slots. Nobody may say.
-    fn ask_for_slots(&mut self, but: usize) -> Result<(), Ending> {
-        for place in self.slots.places.clone() {
-            if place == self.slots.places[but] {
+    /// Asks the nodes, but one, who has which slots. Nobody may say.
+    pub(super) fn ask_for_slots(&mut self, but: Option<usize>) -> Result<(), Ending> {
+        for (number, place) in self.slots.places.clone().into_iter().enumerate() {
+            if but == Some(number) {
                 continue;
             }
-            self.orders.fail_if_over()?;
+            self.fail_if_over()?;
             let Ok(mut connection) = Connection::open(&place, &self.entry, &mut *self.look) else { continue };
             let Ok(reply) = connection.ask_line("CLUSTER SLOTS", &mut *self.look) else { continue };
             if self.slots.take(&reply, &place).is_ok() {
@@ -158,26 +161,13 @@ impl Target {
             }
         }
     }
+}
 
-    /// Looks at nodes that have said that a slot is elsewhere: one that is master still has given it away; one that is not has lost its place.
-    pub(super) fn check_moves(&mut self) -> Result<(), Ending> {
-        for node in std::mem::take(&mut self.moved_from) {
-            if self.writer.is_none() {
-                continue;
-            }
-            let role = match self.ask_node(node, &[b"ROLE"])? {
-                Value::Array(words) => words.into_iter().next(),
-                _ => None,
-            };
-            if role != Some(Value::Bulk(b"master".to_vec())) {
-                return Err(Ending::NeedsCopy(format!(
-                    "the target {} is no master any more, and who is may have less than it had answered",
-                    self.place(node)
-                )));
-            }
-        }
-        Ok(())
-    }
+/// What was under way may be done yet, or may not.
+pub(super) fn behind_proxy() -> Ending {
+    Ending::NeedsCopy(
+        "a connection to the proxy was lost, and it is not known what of it was done behind it".to_owned(),
+    )
 }
 
 /// The newest form of values that a server reads. One that does not tell times to live as moments is too old.

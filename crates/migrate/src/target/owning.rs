@@ -6,10 +6,11 @@
 //! 2. Whoever made a connection anew looks whose the target is before anything is written again.
 //! 3. The state is exchanged as it was when it was looked at (WATCH), or looked at again. A proxy cannot do that.
 
-use super::bookmark::{State, state_key};
+use super::bookmark::{Stage, State, state_key};
 use super::{Ending, Job, Kind, Target, Trouble, Writer, stopped};
 use crate::connection::shown;
 use std::collections::HashMap;
+use std::time::Instant;
 use wire::{Value, key_slot};
 
 /// What a source's state is to be, if anything.
@@ -100,6 +101,14 @@ impl Target {
             Some(_) => return is_anothers(),
             None => return Err(less()),
         };
+        // What of a server's stream it has a server says itself.
+        let is_followed = self.kind == Kind::Slots && found.stage == Stage::Following;
+        if is_followed && !self.runs().is_subset(&found.runs) {
+            return Err(Ending::NeedsCopy(
+                "a master of the target is not what it was when the import ended, and may have less than it had answered"
+                    .to_owned(),
+            ));
+        }
         if let Some(writer) = &mut self.writer {
             writer.state = found.clone();
         }
@@ -160,7 +169,9 @@ impl Target {
     /// # Errors
     /// It is to end; a node that is not reached is tried again.
     pub fn tell_node(&mut self, node: usize, words: &[&[u8]]) -> Result<Value, Ending> {
+        self.heard.set(Instant::now());
         loop {
+            self.check_has_slots(node)?;
             self.confirm()?;
             let is_open = self.connections.get(node).is_some_and(Option::is_some);
             match self.ask_once(node, words, is_open) {
@@ -188,8 +199,10 @@ impl Target {
     /// # Errors
     /// It does, the target has less than it had, or it is to end.
     pub fn write_state(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Ending> {
+        let runs = self.runs();
         let Some(writer) = &mut self.writer else { return Ok(()) };
         change(&mut writer.state);
+        writer.state.runs = runs;
         let (source, state) = (writer.source.clone(), writer.state.clone());
         self.exchange(&source, &mut |found| match found {
             Some(found) if found.owner != state.owner => is_anothers(),

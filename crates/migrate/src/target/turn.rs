@@ -4,6 +4,7 @@ use super::nodes::redirection;
 use super::{Ending, Job, Target, Trouble};
 use crate::connection::shown;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use wire::{Value, encode_request};
 
 /// Jobs of a turn that are left, by number.
@@ -39,7 +40,10 @@ impl Target {
         let mut turn = Turn::default();
         let mut nodes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in left {
-            let job = &mut jobs[*at];
+            let job = &jobs[*at];
+            if let Some(node) = job.node {
+                self.check_has_slots(node)?;
+            }
             let owner = job.node.or(job.asked_at).or_else(|| self.slots.owner(job.slot));
             let owner = owner.unwrap_or_else(|| self.masters().first().copied().unwrap_or_default());
             nodes.entry(owner).or_default().push(*at);
@@ -143,7 +147,7 @@ impl Target {
                 Some(Ok(replies)) => self.judge(node, &mut jobs[*at], *shape, replies),
             };
             match judged {
-                Ok(Outcome::Done) => {}
+                Ok(Outcome::Done) => self.heard.set(Instant::now()),
                 Ok(Outcome::Again) => turn.again.push(*at),
                 Err(trouble) => {
                     turn.lost.extend(shapes[number..].iter().map(|(at, _)| *at));
