@@ -424,6 +424,13 @@ fn what_a_target_has_of_its_own_is_kept_only_where_that_is_said() {
     assert!(!import.wait().success());
     import.await_words("the source has done FLUSHALL");
     assert_eq!(call_line(&mut here, "GET own"), text("1"));
+    // SWAPDB would have it change places with what comes.
+    let mut import = Import::begin(source.address(), target.address(), &["--into-nonempty", "--anew"]);
+    import.await_stream();
+    call_line_well(&mut source.connect().unwrap(), "SWAPDB 0 3");
+    assert!(!import.wait().success());
+    import.await_words("the source has done SWAPDB 0");
+    assert_eq!(call_line(&mut here, "GET own"), text("1"));
 }
 
 #[test]

@@ -126,6 +126,12 @@ impl<'t> Round<'t> {
         if *act == Act::Empties && !self.way.is_alone {
             return self.refuse(one, "it would take away what the target had before");
         }
+        if matches!(act, Act::Swaps(_)) && !self.way.is_alone {
+            return self.refuse(
+                one,
+                "the databases that it exchanges hold what the target had before, or what comes from others",
+            );
+        }
         if self.jobs.is_empty() {
             self.jobs.push(Job { end: Some(unit.end().offset), ..Job::new(0, 0) });
         }
