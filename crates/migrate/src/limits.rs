@@ -27,6 +27,10 @@ pub const VALUE_BYTES_MAX: usize = 120 << 10;
 pub const STRING_BYTES_MAX: u64 = 2 << 30;
 /// Keys that are looked at together.
 pub const PAGE_KEYS: usize = 500;
+/// Values that are compared together, of each side, by what the source says that they take; a larger one is compared alone.
+pub const COMPARED_BYTES_MAX: usize = 4 << 20;
+/// What a value counts for that a source does not tell the size of.
+pub const VALUE_BYTES_UNKNOWN: usize = 512 << 10;
 /// Differences that are told one by one.
 pub const DIFFERENCES_TOLD_MAX: usize = 10;
 /// How long writers are held at the source for the end, unless an option says so.

@@ -2,13 +2,14 @@
 
 use crate::connection::{Connection, shown};
 use crate::ending::{Ending, Orders, pause, stopped};
-use crate::limits::{DIFFERENCES_TOLD_MAX, PAGE_KEYS, PAUSE};
+use crate::limits::{COMPARED_BYTES_MAX, DIFFERENCES_TOLD_MAX, PAGE_KEYS, PAUSE, VALUE_BYTES_UNKNOWN};
 use crate::settling::{page, scan};
 use crate::target::bookmark::PREFIX;
 use crate::target::{Job, Target};
 use crate::values::{groups, ordered, question};
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use wire::{Value, encode_request, key_slot};
 
 /// How often a key that differs is looked at again: it may be over at one of both first.
@@ -126,7 +127,7 @@ fn ask(source: &mut Asked<'_>, questions: &[Vec<&[u8]>], orders: &Orders) -> Res
     questions.iter().map(|_| source.connection.hear(&mut look).map_err(|error| lost(&error))).collect()
 }
 
-/// Which of these keys are not the same.
+/// Which of these keys are not the same. So many of them are looked at together as their values are no more than some megabytes.
 fn different(
     source: &mut Asked<'_>,
     target: &mut Target,
@@ -142,8 +143,49 @@ fn different(
             _ => Vec::new(),
         })
         .collect();
+    let sizes: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![&b"MEMORY"[..], b"USAGE", key]).collect();
+    let sizes: Vec<usize> = ask(source, &sizes, orders)?
+        .into_iter()
+        .map(|reply| match reply {
+            Value::Int(bytes) => usize::try_from(bytes).unwrap_or_default(),
+            Value::Error(_) => VALUE_BYTES_UNKNOWN,
+            _ => 0,
+        })
+        .collect();
+    let mut found = Vec::new();
+    for batch in batches(&sizes) {
+        let (keys, types) = (&keys[batch.clone()], &types[batch]);
+        found.extend(different_together(source, target, database, (keys, types), orders)?);
+    }
+    Ok(found)
+}
+
+/// Values of these sizes, as they are looked at together.
+fn batches(sizes: &[usize]) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0_usize;
+    for (at, size) in sizes.iter().enumerate() {
+        bytes = bytes.saturating_add(*size);
+        match batches.last_mut() {
+            Some(batch) if bytes <= COMPARED_BYTES_MAX => batch.end = at + 1,
+            _ => {
+                batches.push(at..at + 1);
+                bytes = *size;
+            }
+        }
+    }
+    batches
+}
+
+fn different_together(
+    source: &mut Asked<'_>,
+    target: &mut Target,
+    database: u32,
+    (keys, types): (&[Vec<u8>], &[Vec<u8>]),
+    orders: &Orders,
+) -> Result<Vec<Vec<u8>>, Ending> {
     let mut questions: Vec<Vec<&[u8]>> = Vec::new();
-    for (key, kind) in keys.iter().zip(&types) {
+    for (key, kind) in keys.iter().zip(types) {
         let Some(words) = question(kind, key) else {
             // It is over.
             questions.push(vec![b"EXISTS", key]);
@@ -159,8 +201,8 @@ fn different(
     let times: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![&b"PEXPIRETIME"[..], key]).collect();
     let there = (ask(source, &questions, orders)?, ask(source, &times, orders)?);
     let here = (
-        ask_target(target, database, (&keys, 2), &questions)?,
-        ask_target(target, database, (&keys, 1), &times)?,
+        ask_target(target, database, (keys, 2), &questions)?,
+        ask_target(target, database, (keys, 1), &times)?,
     );
     let side = |side: &(Vec<Value>, Vec<Value>), at: usize| -> Shown {
         let kind = types[at].as_slice();
@@ -221,4 +263,17 @@ fn find_more(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_values_are_compared_alone() {
+        let large = COMPARED_BYTES_MAX + 1;
+        assert_eq!(batches(&[1, 2, large, 3, 4]), [0..2, 2..3, 3..5]);
+        assert_eq!(batches(&[large, usize::MAX, 1]), [0..1, 1..2, 2..3]);
+        assert_eq!(batches(&[]), []);
+    }
 }
