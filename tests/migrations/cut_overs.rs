@@ -16,13 +16,16 @@ const SLOW: u64 = 4000;
 /// An import whose end takes long, since its target is reached slowly from now on; it has begun to put times to live right.
 fn slow_end(source: &Server, target: &Server, relay: &Relay, options: &[&str]) -> Import {
     let mut import = Import::begin(source.address(), relay.address(), options);
-    import.await_stream();
+    // What is left of the stream would take long, too.
+    import.await_words(" 0 bytes and 0 s behind");
     relay.throttle(Way::There, SLOW);
     import.ask_to_cut_over();
     let mut here = target.connect().unwrap();
     wait_until("the end has begun", || {
         ask(&mut here, &["GET", "tarn-migrate:state:0"]).starts_with("spoilt")
     });
+    let passed = relay.passed(Way::There);
+    wait_until("times are put right", || relay.passed(Way::There) > passed + 2 * SLOW);
     import
 }
 
