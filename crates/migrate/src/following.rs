@@ -217,8 +217,10 @@ fn note(task: &mut Task, source: &RefCell<Source>, stream: &MasterStream, round:
     let place = stream.place();
     (task.state.offset, task.state.database) = (place.offset, place.database);
     source.borrow_mut().applied = Some(place.offset);
-    task.gauge.applied.store(place.offset, Ordering::Relaxed);
     task.gauge.requests.store(round.applied, Ordering::Relaxed);
+    task.gauge.changes.store(round.changes, Ordering::Relaxed);
+    // Who sees that it is applied sees the others, too.
+    task.gauge.applied.store(place.offset, Ordering::Release);
 }
 
 /// Reaches the source, however long that takes. Where it is a node of a cluster, whoever has its slots now.

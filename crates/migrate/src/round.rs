@@ -42,6 +42,8 @@ pub struct Round<'t> {
     words: Words,
     /// Requests applied, of all rounds.
     pub applied: u64,
+    /// Those that do more than take keys away, of all rounds and this one.
+    pub changes: u64,
 }
 
 impl<'t> Round<'t> {
@@ -57,6 +59,7 @@ impl<'t> Round<'t> {
             bytes: 0,
             words: Words::default(),
             applied: 0,
+            changes: 0,
         }
     }
 
@@ -109,6 +112,10 @@ impl<'t> Round<'t> {
         }
         if act == Act::Nothing {
             return Ok(());
+        }
+        let is = |name: &[u8]| one.request.get(0).is_some_and(|own| own.eq_ignore_ascii_case(name));
+        if !is(b"del") && !is(b"unlink") {
+            self.changes += 1;
         }
         self.ensure_database(one.database)?;
         if let Act::Keys(positions) = &act {

@@ -20,6 +20,8 @@ pub struct Gauge {
     pub applied: AtomicU64,
     /// Requests of the stream that were applied.
     pub requests: AtomicU64,
+    /// Those of them that do more than take keys away, as a source does by itself with keys whose time is up.
+    pub changes: AtomicU64,
 }
 
 static HAS_LINE: AtomicBool = AtomicBool::new(false);

@@ -58,7 +58,7 @@ impl Course<'_> {
         }
         self.orders.ends.store(true, Ordering::Relaxed);
         self.wait_until(|parts| parts.iter().all(|part| part.gauge.is_ending.load(Ordering::Relaxed)))?;
-        let before = self.requests();
+        let before = self.changes();
         let databases = self.databases()?;
         let mut layout = self.first_layout()?;
         let (mut times, mut found);
@@ -75,7 +75,7 @@ impl Course<'_> {
             times_before = times;
         }
         self.wait_for_rest()?;
-        if self.requests() != before || !holding.has_held_since(held) {
+        if self.changes() != before || !holding.has_held_since(held) {
             return stopped(
                 "the source was written to after times to live were put right, or its writers were not held; the next run begins a new copy",
             );
@@ -154,18 +154,18 @@ impl Course<'_> {
             parts
                 .iter()
                 .zip(&wanted)
-                .all(|(part, wanted)| part.gauge.applied.load(Ordering::Relaxed) >= *wanted)
+                .all(|(part, wanted)| part.gauge.applied.load(Ordering::Acquire) >= *wanted)
         })
     }
 
     /// Waits until nothing is written any more by those who are not held. What is there can be gone on from until then.
     fn wait_for_quiet(&mut self) -> Result<(), Ending> {
         for _ in 0..TRIES {
-            let before = self.requests();
+            let before = self.changes();
             let orders = self.orders.clone();
             pause(LONG_PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
             self.wait_for_rest()?;
-            if self.requests() == before {
+            if self.changes() == before {
                 return Ok(());
             }
         }
@@ -201,6 +201,11 @@ impl Course<'_> {
             Some(max) => stopped(format!("nothing more has come to the target for {} s", max.as_secs())),
             None => Ok(()),
         }
+    }
+
+    /// Requests of the streams that tell of somebody who writes.
+    fn changes(&self) -> u64 {
+        self.parts.iter().map(|part| part.gauge.changes.load(Ordering::Relaxed)).sum()
     }
 
     fn requests(&self) -> u64 {
