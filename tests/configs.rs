@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use testkit::ask::{ask, is_error, wait_until};
 use testkit::{Client, free_port};
 use topology::{ShardId, Topology};
@@ -181,6 +182,10 @@ fn strangers_and_doubles_are_refused() {
     assert_eq!(join(&cluster, &record('a', 7001)), Value::Simple(format!("id {cluster}").into_bytes()));
     assert!(is_error(&join(&id('9'), &record('c', 7003)), "WRONGCLUSTER"));
     assert!(is_error(&join(&cluster, &record('a', 7009)), "DUPLICATE"));
+    let on = |machine: &str| format!("{} @{machine}", record('b', 7002));
+    assert!(matches!(join(&cluster, &on("one")), Value::Simple(_)), "it had not said its machine");
+    assert!(is_error(&join(&cluster, &on("two")), "DUPLICATE"), "a copy says the address that it has copied");
+    assert!(matches!(join(&cluster, &on("one")), Value::Simple(_)));
     for wrong in
         ["", "server", "server x 127.0.0.1 7001 0 - - memory -", &record('c', 7003).replace("memory", "huge")]
     {
@@ -195,6 +200,11 @@ fn strangers_and_doubles_are_refused() {
         Value::Simple(b"OK".to_vec())
     );
     assert!(is_error(&answered(&mut client, &["SERVER", "JOIN", &cluster, &record('a', 7001)]), "REMOVED"));
+    // Who leads since just now has heard of nobody, and takes all for living.
+    drop((client, config));
+    let config = Config::start(dir.path(), &[]);
+    let double = answered(&mut config.client(), &["SERVER", "JOIN", &cluster, &record('b', 7009)]);
+    assert!(is_error(&double, "DUPLICATE"), "{double:?}");
     let second = Command::new(tarn_path())
         .args(["config", "--store", &format!("dir:{}", dir.path().display()), "--port", "1"])
         .output()
@@ -368,4 +378,67 @@ fn a_cluster_goes_on_after_all_of_it_has_ended() {
         });
         assert!(again.signal("-TERM"), "it ends well");
     }
+}
+
+/// What is printed until somebody can connect, and how many clients there can be then.
+fn begun_with(limit: &str, words: &[&str]) -> (Config, String) {
+    let port = free_port().expect("there is a port");
+    let script = format!("ulimit -S -n {limit} && exec \"$@\"");
+    let mut child = Command::new("sh")
+        .args(["-c", &script, "sh"])
+        .arg(tarn_path())
+        .args(["config", "--port", &port.to_string()])
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let mut lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+    let mut printed = String::new();
+    while !printed.contains("Ready to accept connections") {
+        let line = lines.next().expect("it goes on until it is ready").expect("it is text");
+        printed = printed + &line + "\n";
+    }
+    std::mem::forget(lines);
+    (Config { child, address: (Ipv4Addr::LOCALHOST, port).into() }, printed)
+}
+
+#[test]
+fn a_config_server_has_files_for_its_clients() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = format!("dir:{}", dir.path().display());
+    let (config, printed) = begun_with("64", &["--store", &store, "--maxclients", "200"]);
+    assert!(!printed.contains("maxclients"), "{printed}");
+    let mut clients: Vec<Client> = (0..150).map(|_| config.client()).collect();
+    for client in &mut clients {
+        client.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+        assert_eq!(ask(client, &["PING"]), "PONG");
+    }
+    drop(clients);
+    drop(config);
+    // Where it cannot be raised there are fewer, and they are told.
+    let (config, printed) = begun_with("64 && ulimit -H -n 64", &["--store", &store, "--maxclients", "200"]);
+    assert!(is_privileged() || printed.contains("maxclients is lowered from 200 to "), "{printed}");
+    assert_eq!(ask(&mut config.client(), &["PING"]), "PONG");
+}
+
+/// Whether limits hold for nobody here.
+fn is_privileged() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+}
+
+#[test]
+fn a_config_server_that_others_cannot_reach_says_so() {
+    let etcd = testkit::etcd::Etcd::start(1);
+    let store = format!("etcd:http://{}", etcd.address(0));
+    let said = |words: &[&str]| {
+        let (_config, printed) = begun_with("1024", &[&["--store", &store][..], words].concat());
+        printed.contains("which nobody on another machine reaches")
+    };
+    assert!(said(&[]));
+    assert!(said(&["--bind", "127.0.0.1", "--bind", "127.0.0.2"]));
+    assert!(!said(&["--announce", "config.example"]));
+    let dir = tempfile::tempdir().expect("a directory");
+    let alone = format!("dir:{}", dir.path().display());
+    assert!(!begun_with("1024", &["--store", &alone]).1.contains("which nobody on another machine reaches"));
 }

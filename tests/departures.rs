@@ -101,7 +101,7 @@ fn an_end_that_waits_can_be_given_up() {
     }
     assert_eq!(writer.read_value().unwrap(), ok());
     assert_eq!(left_ms(&mut client), None);
-    assert!(master.output().contains("Shutdown manually aborted."));
+    wait_until("it is told", || master.output().contains("Shutdown manually aborted."));
     // The next one waits again.
     asking[0].send_request(&["SHUTDOWN"]).unwrap();
     wait_until("it waits", || left_ms(&mut client).is_some());

@@ -104,6 +104,28 @@ fn a_copied_directory_takes_no_part_while_the_server_lives() {
 }
 
 #[test]
+fn who_was_not_heard_of_while_a_copy_of_it_came_takes_no_part_any_more() {
+    let cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
+    let mut guided = Guided::new(&cluster);
+    assert_eq!(guided.call("k", &["SET", "k", "v"]).unwrap(), ok());
+    let topology = cluster.topology().expect("it is there");
+    let replica = topology.replicas_of(ShardId(0)).next().expect("there is one").id;
+    cluster.signal(replica, "-STOP");
+    let dir = tempfile::tempdir().expect("a directory");
+    let copied = Copied::of(&cluster.dir(replica), dir.path(), &cluster.place());
+    wait_until("it has the place", || copied.said().contains("This server is node"));
+    cluster.signal(replica, "-CONT");
+    wait_until("the first takes no part", || role(&cluster, replica) == "halted");
+    assert_eq!(guided.call("k", &["INCR", "n"]).unwrap(), Value::Int(1));
+    assert_eq!(guided.call("k", &["GET", "k"]).unwrap(), text("v"));
+    let mut client = Client::connect(([127, 0, 0, 1], copied.port).into()).expect("it is up");
+    wait_until(
+        "the copy is a member",
+        || matches!(call(&mut client, &["INSYNC", "STATUS"]), Value::Array(words) if words.contains(&text("member"))),
+    );
+}
+
+#[test]
 fn a_server_whose_log_is_not_synced_with_each_write_is_given_no_place() {
     let dir = tempfile::tempdir().expect("a directory");
     let words = ["--edition", "memory", "--appendonly", "yes"];

@@ -163,12 +163,15 @@ fn pages() -> Vec<(String, String)> {
 
 /// The lines of a page that are set as code, block by block: indented behind an empty line, or between fences. Drawings are none.
 fn blocks(page: &str) -> Vec<Vec<&str>> {
-    let (mut blocks, mut block, mut is_fenced, mut may_begin) = (Vec::new(), Vec::new(), false, true);
+    let (mut blocks, mut block, mut may_begin) = (Vec::new(), Vec::new(), true);
+    let (mut is_fenced, mut is_file) = (false, false);
     for line in page.lines().chain([""]) {
         let is_fence = line.starts_with("```");
         is_fenced ^= is_fence;
+        // The file of another program, which is tested where that is.
+        is_file = line == "```haproxy" || is_file && !is_fence;
         let code = match line.strip_prefix("    ") {
-            _ if is_fence => None,
+            _ if is_fence || is_file => None,
             _ if is_fenced => Some(line),
             Some(code) if may_begin || !block.is_empty() => Some(code),
             _ => None,

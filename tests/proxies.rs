@@ -1,7 +1,12 @@
 //! A proxy in front of servers that each have a part of the slots: what it passes on comes back as from one server, what it cannot is refused, and what a
 //! shard that is not there means for those who ask it, and for all others.
 
+mod across;
+mod balanced;
 mod clusters;
+mod heard;
+mod own;
+mod secure;
 
 use crate::tarn_path;
 use std::io::{Read, Write};
@@ -100,7 +105,7 @@ fn what_only_one_of_several_servers_would_answer_is_refused() {
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
     assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
-    for line in ["SWAPDB 0 1", "BLPOP k 1", "SUBSCRIBE c", "WATCH k", "WAIT 0 0", "SCRIPT KILL"] {
+    for line in ["SWAPDB 0 1", "WAIT 0 0", "DEBUG JMAP"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }
@@ -226,6 +231,21 @@ fn a_user_may_do_here_what_the_proxy_says() {
     assert_eq!(call(&mut client, &["GET", "r:1"]), Value::Null);
     assert!(is_error(&call(&mut client, &["GET", "k"]), "NOPERM"));
     assert!(is_error(&call(&mut client, &["SET", "r:1", "v"]), "NOPERM"));
+}
+
+#[test]
+fn who_monitors_sees_what_is_passed_on() {
+    let proxied = Proxied::begin(2, &[]);
+    let (mut one, mut client) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call_line(&mut one, "MONITOR"), ok());
+    for line in ["SET k v", "MULTI", "INCR n", "EXEC", "PING"] {
+        assert!(!is_error(&call_line(&mut client, line), "ERR"), "{line}");
+    }
+    for shows in ["\"SET\" \"k\" \"v\"", "\"MULTI\"", "\"INCR\" \"n\"", "\"EXEC\"", "\"PING\""] {
+        let Value::Simple(line) = one.read_value().unwrap() else { panic!("no line") };
+        assert!(String::from_utf8_lossy(&line).ends_with(shows), "{shows}");
+    }
+    assert!(is_error(&call_line(&mut one, "GET k"), "ERR Replica can't interact"));
 }
 
 #[test]
@@ -390,6 +410,27 @@ fn the_end_waits_for_replies() {
     let counted = call(&mut proxied.shards[0].connect().unwrap(), &["GET", &key]);
     assert_eq!(counted, text(&replies.to_string()), "whatever was executed is answered");
     wait_until("it ends", || proxied.proxy.ended().unwrap().is_some());
+}
+
+#[test]
+fn what_is_behind_a_proxy_is_looked_at() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let check = |shards: &[Server]| {
+        let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
+        let words = ["proxy", "--check", "--proxy-shards", &places.join(",")];
+        let done = Command::new(tarn_path()).args(words).output().unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(is_sound && told.matches("8192 slots  Redis 7.0.15, a master").count() == 2, "{told}");
+    let place = proxied.shards[1].address();
+    let mut client = proxied.shards[0].connect().unwrap();
+    assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &place.port().to_string()]), ok());
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(!is_sound && told.contains("NOT SERVED: its role is slave"), "{told}");
+    proxied.shards[1].kill();
+    let (is_sound, told) = check(&proxied.shards);
+    assert!(!is_sound && told.contains("NOT SERVED: Connection refused"), "{told}");
 }
 
 #[test]

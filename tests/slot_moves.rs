@@ -289,6 +289,60 @@ fn whoever_shows_how_slots_move_goes_on_to_another_config_server() {
     });
 }
 
+/// The master that is to have the slots is cut off from the config servers, and from nobody else, just before they switch: it does not hear that requests are held back for it.
+#[test]
+fn clients_are_served_while_the_target_does_not_hear_that_slots_switch() {
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (2, 1), &["--edition", "memory"]);
+    let topology = cluster.topology().expect("it is there");
+    let (source, target) = (master(&topology, 0), master(&topology, 1));
+    let mut client = cluster.connect(source).unwrap();
+    let tag = &tags(1, |slot| slot < 2000)[0];
+    fill(&mut client, 1, tag);
+    let key = format!("count{{{tag}}}");
+    let mut count = 0;
+    let mut is_counted = |client: &mut Client| {
+        count += 1;
+        assert_eq!(client.call(&["INCR", &key]).expect("it is not held back for long"), Value::Int(count));
+    };
+    let ask = |words: &[&str]| {
+        let mut answer = None;
+        cluster::wait_until("somebody answers", || {
+            answer = cluster.ask_config(words);
+            matches!(answer, Some(Value::Simple(_)))
+        });
+    };
+    // Slow enough to be seen under way.
+    ask(&["CLUSTER", "SET", "move-rate", "20000"]);
+    assert_eq!(move_slots(&cluster, 1, &["0-1999".to_owned()]), Ok(()));
+    let status = |what: &str| -> serde_json::Value {
+        let Some(Value::Bulk(text)) = cluster.ask_config(&["CLUSTER", "STATUS", "JSON"]) else {
+            return serde_json::Value::Null;
+        };
+        serde_json::from_slice::<serde_json::Value>(&text).expect("it is JSON")[what].clone()
+    };
+    cluster::wait_until("it is copied", || status("moves")[0]["figures"]["keys"].as_u64() > Some(0));
+    cluster.links(target).expect("they can be cut").cut_off_from_config();
+    ask(&["CLUSTER", "SET", "move-rate", "0"]);
+    let lives = || status("shards")[1]["servers"][0]["lives"].as_bool();
+    cluster::wait_until("the target is not heard of", || {
+        is_counted(&mut client);
+        lives() == Some(false)
+    });
+    for _ in 0..100 {
+        is_counted(&mut client);
+    }
+    assert_eq!(cluster.topology().expect("it is there").slots.owner(0), Some(ShardId(0)));
+    cluster.mend();
+    assert_eq!(wait_for_moves(&cluster), None);
+    let now = cluster.topology().expect("it is there");
+    assert_eq!(now.slots.count_of(ShardId(1)), 8192 + 2000);
+    let mut taker = cluster.connect(target).unwrap();
+    cluster::wait_until(
+        "it has been told",
+        || matches!(taker.call(&["GET", &key]), Ok(Value::Bulk(now)) if now == count.to_string().as_bytes()),
+    );
+}
+
 /// redis-cli moves slots key by key; here each of its words moves a slot, and there is nothing left to move by keys.
 #[test]
 fn redis_cli_reshards() {

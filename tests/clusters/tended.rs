@@ -5,9 +5,10 @@ use super::config_servers::ConfigServers;
 use super::error;
 use super::guided::Guided;
 use super::rounds::Until;
-use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use testkit::Client;
 use testkit::ask::{ask, call, is_error, ok, text};
 use topology::{ServerId, ShardId};
 use wire::Value;
@@ -99,6 +100,50 @@ fn an_operator_is_answered_by_whichever_config_server_can() {
     }
 }
 
+/// What it shows of who lives is what has been said to it, and to nobody else.
+#[test]
+fn a_config_server_that_does_not_reach_the_leading_one_says_so() {
+    let mut servers = ConfigServers::begin(Kind::OverEtcd, &["--leader-lease", "30000"]);
+    cluster::wait_until("one leads", || servers.leader().is_some());
+    let leader = servers.leader().expect("one leads");
+    let (first, other) =
+        (servers.addresses()[leader].to_string(), servers.addresses()[1 - leader].to_string());
+    let status =
+        |place: &str, more: &[&str]| shown_by("cluster", &[&["status", "--config", place], more].concat());
+    cluster::wait_until("the other one knows", || {
+        status(&other, &["--json"]).contains(&format!(r#""leader":"{first}""#))
+    });
+    let is_of_leader = r#""is_of_leader":true"#;
+    assert!(status(&other, &["--json"]).contains(is_of_leader));
+    servers.stop(leader);
+    let alone = status(&other, &[]);
+    assert!(alone.starts_with("THE CONFIG SERVER THAT LEADS IS NOT REACHED"), "{alone}");
+    assert!(!status(&other, &["--json"]).contains(is_of_leader));
+    servers.mend();
+    cluster::wait_until("it is reached again", || status(&other, &["--json"]).contains(is_of_leader));
+    assert!(status(&other, &[]).starts_with("cluster "));
+}
+
+/// It was passed on to a config server that stands still, and leads no more a few seconds later.
+#[test]
+fn what_the_leader_does_not_answer_any_more_is_not_waited_for() {
+    let mut servers = ConfigServers::begin(Kind::OverEtcd, &[]);
+    cluster::wait_until("one leads", || servers.leader().is_some());
+    let leader = servers.leader().expect("one leads");
+    let other = servers.addresses()[1 - leader];
+    let mut client = Client::connect(other).expect("it listens");
+    cluster::wait_until("the other one knows", || {
+        let told = call(&mut client, &["CLUSTER", "STATUS", "JSON"]);
+        matches!(told, Value::Bulk(text) if String::from_utf8_lossy(&text).contains(r#""is_of_leader":true"#))
+    });
+    servers.stop(leader);
+    client.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
+    let answer = client.call(&["CLUSTER", "SET", "copies", "2"]).expect("it is answered");
+    assert!(is_error(&answer, "UNKNOWN the config server that leads is another now"), "{answer:?}");
+    assert_eq!(servers.leader(), Some(1 - leader));
+    assert_eq!(call(&mut client, &["CLUSTER", "SET", "copies", "2"]), ok());
+}
+
 /// Both were started again, and what they held was in memory: there is nobody to name.
 #[test]
 fn a_shard_whose_data_is_gone_begins_anew_empty() {
@@ -111,13 +156,15 @@ fn a_shard_whose_data_is_gone_begins_anew_empty() {
     all.iter().for_each(|id| cluster.restart(*id));
     let heir = all[1].to_string();
     let words = ["promote", "0", &heir, "--accept-loss", "--config", &place];
-    let mut told = String::new();
-    // The config server hears of them again first.
-    cluster::wait_until("it is done", || {
-        let output = run("cluster", &words);
-        told = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success()
+    // The config server hears of them again first. Who names nobody only looks.
+    let epoch = || cluster.topology().expect("it is there").shards[&SHARD].epoch;
+    let before = epoch();
+    cluster::wait_until("it is told that there is nobody to name", || {
+        let told = refused_by("cluster", &words);
+        told.contains("nobody is to be named") && told.contains("it has the log up to")
     });
+    assert_eq!(epoch(), before);
+    let told = shown_by("cluster", &[&words[..], &["--gone", "none"]].concat());
     assert!(told.contains(&format!("server {heir} is master of shard 0")), "{told}");
     cluster.wait_until_whole();
     let topology = cluster.topology().expect("it is there");

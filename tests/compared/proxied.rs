@@ -29,6 +29,29 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("scan", "lists one server after the other: looked at by a step of its own"),
 ];
 
+/// Commands that are served whichever keys they have.
+const ALWAYS: &[&str] = &[
+    "dbsize",
+    "del",
+    "exists",
+    "get",
+    "keys",
+    "lcs",
+    "mget",
+    "mset",
+    "pfcount",
+    "sdiff",
+    "sinter",
+    "sintercard",
+    "sunion",
+    "touch",
+    "unlink",
+    "zdiff",
+    "zinter",
+    "zintercard",
+    "zunion",
+];
+
 /// What servers are.
 const DIRECTIVES: &[&str] = &["--edition", "memory", "--enable-debug-command", "yes"];
 
@@ -144,8 +167,12 @@ impl Round<'_> {
             .collect();
         let mut one = routed::pipeline(&mut self.one, &sent)?.into_iter();
         let mut queue = Queue::default();
-        for ((request, many), is_served) in inner.iter().zip(many).zip(is_served) {
+        let sent_as = requests.iter().map(|request| &request[0]);
+        for (((request, many), is_served), sent_as) in inner.iter().zip(many).zip(is_served).zip(sent_as) {
             if !is_served {
+                if ALWAYS.iter().any(|always| sent_as.eq_ignore_ascii_case(always.as_bytes())) {
+                    return Err(format!("{}\nis refused: {}", show(request), many.escape_ascii()));
+                }
                 let name = request[0].to_ascii_lowercase();
                 self.pair.refused.insert(String::from_utf8_lossy(&name).into_owned());
                 continue;

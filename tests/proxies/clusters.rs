@@ -1,22 +1,26 @@
 //! A proxy in front of clusters, whose slots move and whose masters fail: who asks it sees nothing of that but, at worst, an error that says so.
 
+use super::across::{scan, scan_all};
+use super::sorted;
 use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, wait_until};
 use crate::tarn_path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use testkit::ask::{ask, call, is_error, shown};
+use testkit::ask::{ask, call, is_error, shown, text};
 use testkit::{Client, Program, Server};
 use topology::ShardId;
 use wire::Value;
 
 /// Keys of each client.
 const KEYS: usize = 100;
+/// Sets of which all elements but one are their own.
+const SETS: usize = 40;
 /// Requests in one write.
 const PIPELINE: usize = 40;
 
-fn proxy_of(place: &str, directives: &[&str]) -> Server {
+pub(super) fn proxy_of(place: &str, directives: &[&str]) -> Server {
     Server::start(Program::Proxy(tarn_path()), &[&["--proxy-cluster", place], directives].concat()).unwrap()
 }
 
@@ -79,16 +83,64 @@ fn count(proxy: &Server, number: usize, is_over: &AtomicBool) -> Counted {
     counted
 }
 
-/// Has three clients count while something happens; gives what they were told that was an error.
+/// Asks for what sets of many slots have in common, which is always the same, until it is told to end. Gives what it was told that was an error.
+fn intersect(proxy: &Server, is_over: &AtomicBool) -> Vec<String> {
+    let mut client = proxy.connect().unwrap();
+    let names: Vec<String> = (0..SETS).map(|number| format!("set:{number}")).collect();
+    let (mut errors, mut asked) = (Vec::new(), 0);
+    for name in &names {
+        wait_until("it is added", || {
+            let reply = call(&mut client, &["SADD", name, "common", name]);
+            errors.extend(Some(&reply).filter(|reply| matches!(reply, Value::Error(_))).map(shown));
+            matches!(reply, Value::Int(_))
+        });
+    }
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let request = [&["SINTER"], &words[..]].concat();
+    while !is_over.load(Ordering::Relaxed) || asked == 0 {
+        asked += 1;
+        match listed(&mut client, &["MATCH", "set:*", "COUNT", "300"]) {
+            Ok(seen) => assert_eq!(seen.len(), SETS, "{:?}", names.iter().find(|name| !seen.contains(name))),
+            Err(error) => errors.push(error),
+        }
+        match call(&mut client, &request) {
+            error @ Value::Error(_) => errors.push(shown(&error)),
+            found => assert_eq!(found, Value::Array(vec![text("common")])),
+        }
+    }
+    errors
+}
+
+/// The keys that SCAN lists, or an error.
+fn listed(client: &mut Client, options: &[&str]) -> Result<Vec<String>, String> {
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        match call(client, &[&["SCAN", &cursor], options].concat()) {
+            Value::Array(reply) => {
+                seen.extend(sorted(reply[1].clone()));
+                cursor = shown(&reply[0]);
+            }
+            error => return Err(shown(&error)),
+        }
+        if cursor == "0" {
+            seen.sort();
+            seen.dedup();
+            return Ok(seen);
+        }
+    }
+}
+
+/// Has three clients count, and one intersect, while something happens; gives what they were told that was an error.
 fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
     let is_over = AtomicBool::new(false);
-    let counted: Vec<Counted> = thread::scope(|scope| {
+    let (counted, mut errors): (Vec<Counted>, Vec<String>) = thread::scope(|scope| {
         let (proxy, is_over) = (&proxy, &is_over);
         let clients: Vec<_> =
             (0..3).map(|number| scope.spawn(move || count(proxy, number, is_over))).collect();
+        let other = scope.spawn(move || intersect(proxy, is_over));
         happens();
         is_over.store(true, Ordering::Relaxed);
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
+        (clients.into_iter().map(|client| client.join().unwrap()).collect(), other.join().unwrap())
     });
     let mut client = proxy.connect().unwrap();
     for (number, one) in counted.iter().enumerate() {
@@ -108,7 +160,8 @@ fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
             );
         }
     }
-    counted.into_iter().flat_map(|one| one.errors).collect()
+    errors.extend(counted.into_iter().flat_map(|one| one.errors));
+    errors
 }
 
 #[test]
@@ -200,7 +253,60 @@ fn a_cluster_that_is_none_is_told_of() {
     let nodes = redis_cluster();
     let proxy = proxy_of(&nodes[0].address().to_string(), &[]);
     let mut client: Client = proxy.connect().unwrap();
-    assert!(is_error(&call(&mut client, &["SCAN", "0"]), "ERR"));
+    assert!(is_error(&call(&mut client, &["SCAN", "x"]), "ERR invalid cursor"));
+    assert!(is_error(&call(&mut client, &["SCAN", "0", "COUNT"]), "ERR syntax error"));
+    for protocol in ["3", "2"] {
+        ask(&mut client, &["HELLO", protocol]);
+        assert_eq!(scan(&mut client, "0", &[]), ("0".to_owned(), Vec::new()));
+    }
+    for key in ["a", "b", "c"] {
+        assert_eq!(call(&mut client, &["SET", key, "v"]), testkit::ask::ok());
+    }
+    assert_eq!(call(&mut client, &["LPUSH", "l", "v"]), Value::Int(1));
+    let listed = |keys: &[&str]| ("0".to_owned(), keys.iter().map(|key| (*key).to_owned()).collect());
+    assert_eq!(scan(&mut client, "0", &[]), listed(&["a", "b", "c", "l"]));
+    assert_eq!(scan(&mut client, "0", &["MATCH", "[bl]"]), listed(&["b", "l"]));
+    assert_eq!(scan(&mut client, "0", &["TYPE", "List", "COUNT", "100"]), listed(&["l"]));
+    assert_eq!(scan(&mut client, "16384", &[]).1, Vec::<String>::new());
+    let mut seen = scan_all(&mut client, &["COUNT", "1"]);
+    seen.sort();
+    assert_eq!(seen, ["a", "b", "c", "l"]);
     assert_eq!(call(&mut client, &["SELECT", "1"]), testkit::ask::ok());
     assert!(shown(&call(&mut client, &["GET", "k"])).contains("SELECT is not allowed in cluster mode"));
+}
+
+#[test]
+fn a_slot_that_is_half_elsewhere_is_listed_whole() {
+    let nodes = redis_cluster();
+    let proxy = proxy_of(&nodes[0].address().to_string(), &[]);
+    let mut client = proxy.connect().unwrap();
+    let keys = ["{q}1", "{q}2", "{q}3", "{q}4"];
+    for key in keys {
+        assert_eq!(call(&mut client, &["SET", key, "v"]), testkit::ask::ok());
+    }
+    let mut clients: Vec<Client> = nodes.iter().map(|node| node.connect().unwrap()).collect();
+    let is_owner = |client: &mut Client| call(client, &["GET", "{q}1"]) == text("v");
+    let source = clients.iter_mut().position(is_owner).unwrap();
+    let target = (source + 1) % nodes.len();
+    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
+    let slot = wire::key_slot(b"q").to_string();
+    for (at, state, other) in [(target, "IMPORTING", source), (source, "MIGRATING", target)] {
+        let done = call(&mut clients[at], &["CLUSTER", "SETSLOT", &slot, state, &ids[other]]);
+        assert_eq!(done, testkit::ask::ok());
+    }
+    let port = nodes[target].address().port().to_string();
+    let moved = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", keys[0], keys[2]];
+    assert_eq!(call(&mut clients[source], &moved), testkit::ask::ok());
+    assert_eq!(scan_all(&mut client, &[]), keys);
+    assert_eq!(scan_all(&mut client, &["COUNT", "1", "TYPE", "string"]), keys);
+    assert_eq!(call(&mut client, &["SET", "other", "v"]), testkit::ask::ok());
+    assert_eq!(
+        call(&mut client, &["LCS", keys[0], "other", "LEN"]),
+        Value::Int(1),
+        "its copy is fetched there"
+    );
+    // Even by the name that is looked for to find out who has a slot.
+    let looked_for = "tarn-proxy:no-such-key:0";
+    assert_eq!(call(&mut client, &["SET", looked_for, "v"]), testkit::ask::ok());
+    assert_eq!(scan_all(&mut client, &["MATCH", "tarn-*"]), [looked_for]);
 }

@@ -18,6 +18,12 @@ pub fn of(status: &Value) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(shown, "THE STORE OF DECISIONS IS NOT WELL, and what follows may be old: {trouble}");
     }
+    if status["is_of_leader"].as_bool() == Some(false) {
+        let _ = writeln!(
+            shown,
+            "THE CONFIG SERVER THAT LEADS IS NOT REACHED: what it hears is not in this, and who is shown as not heard of may live"
+        );
+    }
     for trouble in status["troubles"].as_array().into_iter().flatten() {
         let _ = writeln!(shown, "THE STORE OF DECISIONS IS SPOILT: {}", text(trouble));
     }
@@ -57,6 +63,11 @@ pub fn of(status: &Value) -> String {
         };
         let (number, epoch, count) = (&shard["shard"], &shard["epoch"], &shard["slot_count"]);
         let _ = writeln!(shown, "shard {number}  epoch {epoch}  {count} slots  {}{begun}", ranges.join(" "));
+    }
+    for order in status["orders"].as_array().into_iter().flatten() {
+        let minutes = order["left_ms"].as_u64().unwrap_or(0).div_ceil(60_000);
+        let (order, stage) = (text(&order["order"]), text(&order["stage"]));
+        let _ = writeln!(shown, "under way: {order}: {stage}; it is given up in {minutes} min");
     }
     shown
 }
@@ -141,5 +152,30 @@ fn align(rows: &[[String; 9]], shown: &mut String) {
         let line: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         let _ = writeln!(shown, "{}", line.join("  ").trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_the_leader_hears_is_missed() {
+        let shown = |is_of_leader: Value| of(&json!({ "store": "ok", "is_of_leader": is_of_leader }));
+        assert!(shown(json!(false)).starts_with("THE CONFIG SERVER THAT LEADS IS NOT REACHED: "));
+        // One of an earlier version does not say it.
+        for well in [json!(true), json!(null)] {
+            assert!(shown(well).starts_with("cluster "));
+        }
+    }
+
+    #[test]
+    fn what_goes_on_is_shown() {
+        let order =
+            json!({ "order": "remove-server x", "stage": "server y gets its copy", "left_ms": 3_590_000 });
+        let shown = of(&json!({ "orders": [order] }));
+        let line = "under way: remove-server x: server y gets its copy; it is given up in 60 min\n";
+        assert!(shown.ends_with(line), "{shown}");
     }
 }

@@ -233,6 +233,8 @@ numbers! {
     replica_log_keep: u64 = "replica-log-keep", |n| n as u64;
     /// Whether a proxy does in parts what writes to several shards.
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
+    /// How long the copies of keys may be on which a proxy answers one command.
+    proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
     /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
     proxy_shard_timeout_s: u32 = "proxy-shard-timeout", |n| n as u32;
     /// Length of the accept queue.

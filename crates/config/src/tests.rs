@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 31] = [
+    const MORE: [&str; 32] = [
         "cluster-config-servers",
         "cluster-zone",
         "dir",
@@ -122,6 +122,7 @@ fn the_names_are_those_of_redis_and_few_more() {
         "lua-enable-deprecated-api",
         "min-sync-replicas",
         "proxy-cluster",
+        "proxy-computed-bytes",
         "proxy-shard-timeout",
         "proxy-shards",
         "proxy-split-writes",

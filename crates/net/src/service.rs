@@ -91,9 +91,11 @@ pub trait Session: Send + 'static {
     /// Whether it is sent more than what [`Service::run`] answers and messages: see [`Service::feed`].
     fn is_fed(&self) -> bool;
 
-    /// Whether replies to requests that were run are still to come, by [`Service::feed`]. Until then its connection stays at its worker, and
-    /// does not end but at once.
+    /// Whether replies to requests that were run are still to come, by [`Service::feed`]. Until then its connection does not end but at once.
     fn owes(&self) -> bool;
+
+    /// Whether its connection stays at its worker.
+    fn is_tied(&self) -> bool;
 
     /// Nothing further is run before what it owes is there: it is fetching until then.
     fn wait_for_owed(&mut self);

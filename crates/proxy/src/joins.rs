@@ -1,9 +1,25 @@
 //! Several servers' replies made one, as one server would have given it. Pure: bytes to bytes; nothing is changed of what servers said, so that both
-//! protocols keep their forms.
+//! protocols keep their forms. A join that has not enough yet says what else is to be asked.
 
+use crate::computed::{self, Computed};
+use crate::scans::Scan;
+use crate::slot_scans::SlotScan;
+use crate::upstream::NodeNo;
 use std::io::Write;
 use wire::number::parse_int;
 use wire::skip_reply;
+
+/// What is sent, to whom, and the slot of its keys, if they have one.
+pub type Part = (NodeNo, Option<u16>, Vec<u8>);
+
+/// What comes of replies that are all there.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What the client gets.
+    Whole(Vec<u8>),
+    /// These are asked next, and what they say is joined in place of what was said so far.
+    More(Vec<Part>),
+}
 
 /// How replies become one. An error of any of them is the reply to all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,29 +36,76 @@ pub enum Join {
     AnyOne(usize),
     /// One array of 0 and 1: 1 where all have that.
     Both,
-    /// A cursor of one server and its elements: the cursor becomes one of all. This is the server of so many.
-    Cursor(usize, usize),
+    /// The number of one server, and so much more.
+    Corrected(i64),
+    /// The least of their numbers.
+    Least,
+    /// The first that is no error. If all are, one that says more than that there was nothing to do.
+    OneDid,
+    /// The first that says of a script that it runs, or else the first.
+    Running,
+    /// One server's step of a scan over all.
+    Scan(Box<Scan>),
+    /// Steps of a scan over a cluster.
+    SlotScan(Box<SlotScan>),
+    /// Copies of keys, on which a command runs.
+    Computed(Box<Computed>),
 }
 
 /// The error that stands for replies that do not go together.
-const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\r\n";
+pub const UNLIKE: &[u8] = b"-ERR proxy: the shards' replies are not of one kind\r\n";
 
 impl Join {
-    /// What the client gets.
-    pub fn of(&self, parts: &[Vec<u8>]) -> Vec<u8> {
+    /// All replies are there.
+    pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
+        match self {
+            Join::OneDid => return Step::Whole(one_that_did(parts)),
+            Join::SlotScan(scan) => {
+                return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
+            }
+            _ => {}
+        }
         match parts.iter().find(|part| part.first() == Some(&b'-')) {
-            Some(error) => error.clone(),
-            None => self.of_values(parts).unwrap_or_else(|| UNLIKE.to_vec()),
+            Some(error) => Step::Whole(error.clone()),
+            None => self.of_values(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec())),
         }
     }
 
-    fn of_values(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    /// How long replies may be that are joined.
+    pub fn bytes_max(&self) -> usize {
+        if let Join::Computed(_) = self { computed::bytes_max() } else { usize::MAX }
+    }
+
+    /// What the client gets where they are longer.
+    pub fn too_long(&self) -> Vec<u8> {
+        if let Join::Computed(computed) = self { computed.too_long() } else { UNLIKE.to_vec() }
+    }
+
+    fn of_values(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
         match self {
+            Join::Scan(scan) => scan.step(parts.first()?),
+            _ => self.joined(parts).map(Step::Whole),
+        }
+    }
+
+    fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+        match self {
+            Join::Least => {
+                let numbers = parts.iter().map(|part| number(part)).collect::<Option<Vec<_>>>()?;
+                Some(format!(":{}\r\n", numbers.iter().min()?).into_bytes())
+            }
+            Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
+            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid => None,
+            Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {
                 let mut numbers = parts.iter().map(|part| number(part));
                 let sum = numbers.try_fold(0i64, |sum, number| sum.checked_add(number?))?;
                 Some(format!(":{sum}\r\n").into_bytes())
+            }
+            Join::Corrected(by) => {
+                let number = number(parts.first()?)?.saturating_add(*by).max(0);
+                Some(format!(":{number}\r\n").into_bytes())
             }
             Join::AnyOne(from) => {
                 let in_turn = parts.iter().cycle().skip(*from).take(parts.len());
@@ -66,47 +129,47 @@ impl Join {
                     (0..first.len()).map(|at| if both(at) { &b":1\r\n"[..] } else { b":0\r\n" }).collect();
                 Some(array(&joined))
             }
-            Join::Cursor(node, nodes) => {
-                let [cursor, keys] = elements(parts.first()?)?[..] else { return None };
-                let cursor = joined_cursor(text(cursor)?, *node, *nodes)?.to_string();
-                let cursor = format!("${}\r\n{cursor}\r\n", cursor.len());
-                Some(array(&[cursor.as_bytes(), keys]))
-            }
         }
     }
 }
 
-/// Which server a cursor of all is of, and its own; None: it is none of ours.
-pub fn own_cursor(text: &[u8], nodes: usize) -> Option<(usize, u64)> {
-    let cursor: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(((cursor % nodes as u64) as usize, cursor / nodes as u64))
-}
-
-/// The cursor of all that stands for one of a server: behind the end of one stands the beginning of the next.
-fn joined_cursor(own: u64, node: usize, nodes: usize) -> Option<u64> {
-    match own {
-        0 if node + 1 == nodes => Some(0),
-        0 => Some((node + 1) as u64),
-        _ => own.checked_mul(nodes as u64)?.checked_add(node as u64),
-    }
-}
-
-fn is_null(reply: &[u8]) -> bool {
+pub fn is_null(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"_") || reply.starts_with(b"*-1")
 }
 
-fn number(reply: &[u8]) -> Option<i64> {
+fn one_that_did(parts: &[Vec<u8>]) -> Vec<u8> {
+    let is_error = |part: &&Vec<u8>| part.first() == Some(&b'-');
+    let did = parts.iter().find(|part| !is_error(part));
+    let says_more = || parts.iter().find(|part| !part.starts_with(b"-NOTBUSY"));
+    did.or_else(says_more).or(parts.first()).cloned().unwrap_or_else(|| UNLIKE.to_vec())
+}
+
+/// Whether the first thing that FUNCTION STATS tells, which is the script that runs, is one.
+fn runs_script(reply: &[u8]) -> bool {
+    let behind = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+    let name = behind(reply).map(|end| &reply[end..]);
+    let script = name.and_then(|name| name.get(skip_reply(name).ok()??..));
+    script.is_some_and(|script| !is_null(script))
+}
+
+pub fn number(reply: &[u8]) -> Option<i64> {
     parse_int(reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?)
 }
 
 /// The number in a string.
-fn text(reply: &[u8]) -> Option<u64> {
+pub fn text(reply: &[u8]) -> Option<u64> {
     let end = reply.iter().position(|byte| *byte == b'\n')?;
     std::str::from_utf8(reply.get(end + 1..)?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
 }
 
+/// The bytes of a string.
+pub fn text_of(reply: &[u8]) -> Option<&[u8]> {
+    let end = reply.iter().position(|byte| *byte == b'\n')?;
+    reply.starts_with(b"$").then(|| reply.get(end + 1..)?.strip_suffix(b"\r\n"))?
+}
+
 /// The elements of an array.
-fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
+pub fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     let end = reply.iter().position(|byte| *byte == b'\n')? + 1;
     let count = parse_int(reply[..end].strip_prefix(b"*")?.strip_suffix(b"\r\n")?)?;
     let (mut rest, mut found) = (&reply[end..], Vec::new());
@@ -118,7 +181,7 @@ fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-fn array(elements: &[&[u8]]) -> Vec<u8> {
+pub fn array(elements: &[&[u8]]) -> Vec<u8> {
     let mut reply = Vec::with_capacity(16 + elements.iter().map(|element| element.len()).sum::<usize>());
     write!(reply, "*{}\r\n", elements.len()).expect("memory takes it");
     elements.iter().for_each(|element| reply.extend_from_slice(element));
@@ -131,12 +194,14 @@ mod tests {
 
     fn joined(join: &Join, parts: &[&str]) -> String {
         let parts: Vec<Vec<u8>> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
-        String::from_utf8(join.of(&parts)).unwrap()
+        let Step::Whole(reply) = join.clone().step(&parts) else { panic!("{join:?} asks on") };
+        String::from_utf8(reply).unwrap()
     }
 
     #[test]
     fn replies_become_what_one_server_would_say() {
         assert_eq!(joined(&Join::Sum, &[":1\r\n", ":2\r\n", ":0\r\n"]), ":3\r\n");
+        assert_eq!(joined(&Join::Corrected(-2), &[":3\r\n"]), ":1\r\n");
         assert_eq!(joined(&Join::First, &["+OK\r\n", "+OK\r\n"]), "+OK\r\n");
         assert_eq!(
             joined(&Join::Concat, &["*1\r\n$1\r\na\r\n", "*0\r\n", "*2\r\n$1\r\nb\r\n$0\r\n\r\n"]),
@@ -147,6 +212,13 @@ mod tests {
             "*3\r\n$1\r\nb\r\n$-1\r\n$1\r\nc\r\n"
         );
         assert_eq!(joined(&Join::AnyOne(1), &["$1\r\na\r\n", "_\r\n", "$-1\r\n"]), "$1\r\na\r\n");
+        assert_eq!(joined(&Join::Least, &[":7\r\n", ":5\r\n", ":6\r\n"]), ":5\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "+OK\r\n", "-ERR\r\n"]), "+OK\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-UNKILLABLE\r\n"]), "-UNKILLABLE\r\n");
+        assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "-NOTBUSY a\r\n"]), "-NOTBUSY a\r\n");
+        let (idle, runs) = ("%2\r\n$1\r\nr\r\n_\r\n", "*4\r\n$1\r\nr\r\n*0\r\n");
+        assert_eq!(joined(&Join::Running, &[idle, runs]), runs);
+        assert_eq!(joined(&Join::Running, &[idle, idle]), idle);
         assert_eq!(joined(&Join::AnyOne(0), &["$-1\r\n", "$-1\r\n"]), "$-1\r\n");
         assert_eq!(joined(&Join::Both, &["*2\r\n:1\r\n:1\r\n", "*2\r\n:0\r\n:1\r\n"]), "*2\r\n:0\r\n:1\r\n");
     }
@@ -157,26 +229,5 @@ mod tests {
         assert_eq!(joined(&Join::Sum, &[":1\r\n", "$1\r\na\r\n"]).as_bytes(), UNLIKE);
         assert_eq!(joined(&Join::Places(vec![0, 0]), &["*1\r\n$1\r\na\r\n"]).as_bytes(), UNLIKE);
         assert_eq!(joined(&Join::Sum, &[":9223372036854775807\r\n", ":1\r\n"]).as_bytes(), UNLIKE);
-    }
-
-    #[test]
-    fn cursors_lead_through_all_servers() {
-        let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
-        // Each has two steps: 0, then 96, then its end.
-        loop {
-            let (node, own) = own_cursor(cursor.as_bytes(), 3).unwrap();
-            seen.push((node, own));
-            let next = if own == 0 { "96" } else { "0" };
-            let reply =
-                joined(&Join::Cursor(node, 3), &[&format!("*2\r\n${}\r\n{next}\r\n*0\r\n", next.len())]);
-            cursor = reply.lines().nth(2).unwrap().to_owned();
-            if cursor == "0" {
-                break;
-            }
-        }
-        assert_eq!(seen, [(0, 0), (0, 96), (1, 0), (1, 96), (2, 0), (2, 96)]);
-        assert_eq!(own_cursor(b"x", 3), None);
-        let far = joined(&Join::Cursor(1, 3), &["*2\r\n$20\r\n18446744073709551615\r\n*0\r\n"]);
-        assert_eq!(far.as_bytes(), UNLIKE);
     }
 }

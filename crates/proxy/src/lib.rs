@@ -2,11 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
+mod computed;
+mod heard;
 mod joins;
+mod limits;
 mod links;
 mod parts;
 mod run;
+mod scans;
 mod serve;
+mod slot_scans;
 mod start;
 mod upstream;
 mod ways;

@@ -1,11 +1,16 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
-use crate::joins::{Join, own_cursor};
+use crate::computed::{self, Computed};
+use crate::joins::{Join, Part};
+use crate::scans::Scan;
+use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
+use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
-use wire::{Request, encode_arg, encode_request, encode_request_header, key_slot};
+use std::sync::Arc;
+use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +23,43 @@ pub enum Plan {
     Everywhere(Gathering),
     /// To the server that its cursor names.
     Scan,
+    /// Its keys come from theirs, and it is done here.
+    Computed(CommandId, Protocol),
     /// It ends a transaction, all of which goes to this server.
     Transaction(NodeNo, Option<u16>),
+    /// The same, where keys are watched: over the connection that watches.
+    Watched(NodeNo, Option<u16>),
+    /// To this server, over a connection that nobody else uses meanwhile.
+    Blocks(NodeNo, Option<u16>),
+    /// The same, and the connection is kept.
+    Watch(NodeNo, Option<u16>),
+    /// To this server, which counts those who get it so much wrongly.
+    Publish(NodeNo, Option<u16>, i64),
+}
+
+impl Plan {
+    /// The server of the connection that the client has to itself for this, if it does.
+    pub fn own(self) -> Option<(NodeNo, Option<u16>)> {
+        match self {
+            Plan::Watched(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
+                Some((node, slot))
+            }
+            Plan::One(..)
+            | Plan::Publish(..)
+            | Plan::Parts(_)
+            | Plan::Everywhere(_)
+            | Plan::Scan
+            | Plan::Computed(..)
+            | Plan::Transaction(..) => None,
+        }
+    }
 }
 
 /// What is sent to whom.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// What is sent, to whom, and the slot of its keys, if they have one.
-    pub each: Vec<(NodeNo, Option<u16>, Vec<u8>)>,
+    /// What is sent to whom.
+    pub each: Vec<Part>,
     /// How their replies become one; None: there is only one.
     pub join: Option<Join>,
     /// How many replies each gives, of which the last counts.
@@ -42,13 +75,18 @@ impl Parts {
 /// Makes what is sent for a request; None: a slot is nobody's. `luck` is any number.
 pub fn parts_of(
     plan: Plan,
-    routes: &Routes,
+    routes: &Arc<Routes>,
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
 ) -> Option<Parts> {
     Some(match plan {
-        Plan::One(node, slot) => Parts::one(node, slot, encoded(request)),
+        Plan::One(node, slot) | Plan::Blocks(node, slot) | Plan::Watch(node, slot) => {
+            Parts::one(node, slot, encoded(request))
+        }
+        Plan::Publish(node, slot, by) => {
+            Parts { join: Some(Join::Corrected(by)), ..Parts::one(node, slot, encoded(request)) }
+        }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Everywhere(gathering) => {
             let bytes = encoded(request);
@@ -58,12 +96,36 @@ pub fn parts_of(
                 Gathering::Concat => Join::Concat,
                 Gathering::AnyOne => Join::AnyOne(luck % routes.masters.len().max(1)),
                 Gathering::Both => Join::Both,
+                Gathering::Least => Join::Least,
+                Gathering::OneDid => Join::OneDid,
+                Gathering::Running => Join::Running,
             };
             let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
             Parts { each, join: Some(join), replies: 1 }
         }
-        Plan::Scan => scan(routes, request),
-        Plan::Transaction(node, slot) => {
+        // What is wrong with it a node says.
+        Plan::Scan if routes.is_cluster && !computed::is_in_order(request) => {
+            Parts::one(*routes.masters.first()?, None, encoded(request))
+        }
+        Plan::Scan if routes.is_cluster => {
+            let (scan, each) = SlotScan::begin(routes, request)?;
+            Parts { each, join: Some(Join::SlotScan(Box::new(scan))), replies: 1 }
+        }
+        Plan::Scan => match Scan::begin(routes, request) {
+            Some((scan, first)) => {
+                Parts { each: vec![first], join: Some(Join::Scan(Box::new(scan))), replies: 1 }
+            }
+            // What is no cursor is refused by any server.
+            None => Parts::one(*routes.masters.first()?, None, encoded(request)),
+        },
+        Plan::Computed(command, protocol) => match Computed::only_node(routes, request, command) {
+            Some(node) => Parts::one(node, None, encoded(request)),
+            None => {
+                let (computed, each) = Computed::begin(routes, request, (command, protocol))?;
+                Parts { each, join: Some(Join::Computed(Box::new(computed))), replies: 1 }
+            }
+        },
+        Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
             encode_request(&mut bytes, &[b"MULTI"]);
@@ -72,20 +134,6 @@ pub fn parts_of(
             Parts { replies: queue.len() + 2, ..Parts::one(node, slot, bytes) }
         }
     })
-}
-
-fn scan(routes: &Routes, request: &Request<'_>) -> Parts {
-    let nodes = routes.nodes.len();
-    // What is no cursor is refused by any server.
-    let Some((node, own)) = own_cursor(request.arg(1), nodes) else {
-        return Parts::one(0, None, encoded(request));
-    };
-    let mut bytes = Vec::new();
-    encode_request_header(&mut bytes, request.len());
-    encode_arg(&mut bytes, request.arg(0));
-    encode_arg(&mut bytes, own.to_string().as_bytes());
-    request.iter().skip(2).for_each(|arg| encode_arg(&mut bytes, arg));
-    Parts { join: Some(Join::Cursor(node, nodes)), ..Parts::one(node as NodeNo, None, bytes) }
 }
 
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
@@ -157,14 +205,6 @@ mod tests {
         assert_eq!(each, [(0, "MSET hello 2".to_owned()), (2, "MSET foo 1 foo 3".to_owned())]);
         assert_eq!(join, Some(Join::First));
         assert_eq!(parts(Plan::Parts(Split::Pairs), "MSET foo 1 hello").0.len(), 1);
-    }
-
-    #[test]
-    fn a_cursor_goes_to_its_server() {
-        assert_eq!(parts(Plan::Scan, "SCAN 0 COUNT 5").0, [(0, "SCAN 0 COUNT 5".to_owned())]);
-        let (each, join) = parts(Plan::Scan, "SCAN 290 MATCH x*");
-        assert_eq!((each, join), (vec![(2, "SCAN 96 MATCH x*".to_owned())], Some(Join::Cursor(2, 3))));
-        assert_eq!(parts(Plan::Scan, "SCAN x").1, None);
     }
 
     #[test]

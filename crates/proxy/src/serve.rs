@@ -1,5 +1,6 @@
 //! The proxy as `net` sees it.
 
+use crate::heard::Hearing;
 use crate::links::{self, conversation::Key};
 use crate::run::Runner;
 use crate::upstream::Upstream;
@@ -7,7 +8,7 @@ use crate::ways::Way;
 use command::Error;
 use config::Config;
 use net::client::Client;
-use net::service::{self, Closing, Service, Stop, Until};
+use net::service::{self, Closing, Service, Session as _, Stop, Until};
 use net::{Shared, tls};
 use server::server::Server;
 use server::session::Session;
@@ -21,6 +22,8 @@ pub struct Proxy {
     pub host: Arc<Server>,
     /// Who is behind it.
     pub upstream: Arc<Upstream>,
+    /// What its clients listen to.
+    pub hearing: Hearing,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -39,6 +42,12 @@ pub struct Front {
     pub version: u64,
     /// The slot of the keys of its transaction, as far as that has come.
     pub queued_slot: Option<u16>,
+    /// The slot of the keys that it watches.
+    pub watched_slot: Option<u16>,
+    /// What it is owed comes over a connection that it has to itself: what it asks next waits.
+    pub is_alone: bool,
+    /// Nothing further is run for it, nor is it kept, before what it waits for at a server is there.
+    pub is_blocked: bool,
     /// What has to be before anything further is run.
     wait: Option<Wait>,
 }
@@ -50,6 +59,8 @@ pub enum Wait {
     Owed(usize),
     /// That a link takes requests again.
     Room,
+    /// That what it wants to listen to is listened to.
+    Heard,
 }
 
 impl Front {
@@ -125,6 +136,9 @@ impl Service for Proxy {
             refused: None,
             version: 0,
             queued_slot: None,
+            watched_slot: None,
+            is_alone: false,
+            is_blocked: false,
             wait: None,
         }
     }
@@ -132,6 +146,9 @@ impl Service for Proxy {
     fn end(&self, front: &mut Front) {
         if let Some(key) = front.key.take() {
             links::forget(key);
+        }
+        if front.is_tied() {
+            links::dismiss(front.inner.client.id);
         }
         Service::end(&*self.host, &mut front.inner);
     }
@@ -182,7 +199,16 @@ impl Service for Proxy {
     }
 
     fn give_up_wait(&self, front: &mut Front) -> bool {
-        self.host.give_up_wait(&mut front.inner)
+        if !std::mem::take(&mut front.is_blocked) {
+            return self.host.give_up_wait(&mut front.inner);
+        }
+        // What it waited for is not taken for it.
+        links::dismiss(front.inner.client.id);
+        if let Some(key) = front.key.take() {
+            links::forget(key);
+        }
+        (front.owed, front.is_alone) = (0, false);
+        true
     }
 }
 
@@ -203,7 +229,7 @@ impl service::Session for Front {
 
     #[inline]
     fn waits(&self) -> Option<Until> {
-        self.inner.waits
+        if self.is_blocked { Some(None) } else { self.inner.waits }
     }
 
     fn wait_is_over(&mut self) {
@@ -227,6 +253,11 @@ impl service::Session for Front {
     #[inline]
     fn owes(&self) -> bool {
         self.owed > 0
+    }
+
+    #[inline]
+    fn is_tied(&self) -> bool {
+        self.owed > 0 || self.watched_slot.is_some()
     }
 
     fn wait_for_owed(&mut self) {

@@ -1,9 +1,12 @@
 //! The story of one run of `tarn proxy`.
 
+use crate::check;
+use crate::heard::Hearing;
+use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::Upstream;
 use config::{Config, Startup};
-use net::{descriptors, listen::Listeners};
+use net::{descriptors, encryption, listen::Listeners};
 use server::server::Server;
 use std::io;
 use std::process::ExitCode;
@@ -13,9 +16,6 @@ use telemetry::{log, logger};
 /// What every proxy's host is: it has no data.
 const HOST: &[u8] =
     b"edition memory\nsave \"\"\nappendonly no\ncluster-enabled no\nshard-name \"\"\nreplicaof no one\n";
-
-/// A worker has a place for a link for each of a server's databases.
-const DATABASES_MAX: usize = 1024;
 
 const HELP: &str = "\
 Usage: tarn proxy [FILE] --proxy-shards HOST:PORT,... [--DIRECTIVE VALUE ...]
@@ -28,6 +28,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --proxy-cluster LIST             nodes of a Redis Cluster, or of Tarn's, as HOST:PORT with commas between them, instead:
                                    it is asked who has which slots
   --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
+  --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
   --databases 16                   as many as each of them has at least
@@ -36,6 +37,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --requirepass PASSWORD           that clients must give
   --threads 0                      worker threads; 0 is one for each core
 
+      --check                      looks whether all servers are there, and prints what they are, instead
   -h, --help                       this text
   -v, --version                    the version
 
@@ -45,7 +47,17 @@ Example: tarn proxy --port 6400 --proxy-shards 10.0.0.1:6379,10.0.0.2:6379";
 pub fn run(args: &[String]) -> ExitCode {
     sys::memory::release_only_when_told();
     server::commands::install();
-    match Config::from_args_and(args, HOST) {
+    let (checks, args): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| *arg == "--check");
+    let args: Vec<String> = args.into_iter().cloned().collect();
+    match Config::from_args_and(&args, HOST) {
+        Ok(Startup::Serve { config, .. }) if !checks.is_empty() => match check(*config) {
+            Ok(true) => {}
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
         Ok(Startup::Help) => println!("{HELP}"),
         Ok(Startup::Version) => println!("tarn {}", env!("CARGO_PKG_VERSION")),
         Ok(Startup::Serve { config, warnings }) => match serve(*config, &warnings) {
@@ -63,6 +75,15 @@ pub fn run(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Looks whether what a proxy would be in front of is there. False: it is not.
+fn check(config: Config) -> io::Result<bool> {
+    server::start::check_names(&config).map_err(io::Error::other)?;
+    let host = server::assembly::new(config, 1);
+    encryption::begin(&host.net.tls, &host.engine.config)?;
+    let upstream = upstream(&host).map_err(io::Error::other)?;
+    Ok(check::run(&host, &upstream.routes()))
+}
+
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     server::start::check_names(&config).map_err(io::Error::other)?;
     if config.databases() > DATABASES_MAX {
@@ -73,6 +94,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;
     let host = server::assembly::new(config, workers + 1);
+    encryption::begin(&host.net.tls, &host.engine.config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
     log!(
         Notice,
@@ -83,7 +105,9 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     );
     listeners.addresses().iter().for_each(|(_, address)| log!(Notice, "Listening on {address}"));
     warnings.iter().for_each(|warning| log!(Warning, "{warning}"));
-    let proxy = Arc::new(Proxy { host: host.clone(), upstream, ways: crate::ways::table() });
+    let (hearing, ways) = (Hearing::default(), crate::ways::table());
+    let proxy = Arc::new(Proxy { host: host.clone(), upstream, hearing, ways });
+    Hearing::begin(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
 }
 
@@ -97,22 +121,9 @@ fn upstream(host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
             Upstream::fixed(&shards).map(Arc::new).map_err(|error| format!("`proxy-shards`: {error}"))
         }
         (true, false) => {
-            Upstream::cluster(&cluster, credentials(host)).map_err(|error| format!("`proxy-cluster`: {error}"))
+            Upstream::cluster(&cluster, host).map_err(|error| format!("`proxy-cluster`: {error}"))
         }
         (true, true) => Err("a proxy wants `proxy-shards`, or `proxy-cluster`: `host:port` of servers behind it, with commas between them".to_owned()),
         (false, false) => Err("`proxy-shards` and `proxy-cluster` are both set: a proxy is in front of one or the other".to_owned()),
     }
-}
-
-/// What servers want to be told, as the directives say at any moment.
-fn credentials(host: &Arc<Server>) -> Box<dyn Fn() -> Vec<Vec<u8>> + Send> {
-    let host = host.clone();
-    Box::new(move || {
-        let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
-        match (user.is_empty(), password.is_empty()) {
-            (true, true) => Vec::new(),
-            (true, false) => vec![password],
-            (false, _) => vec![user, password],
-        }
-    })
 }

@@ -12,6 +12,8 @@ pub enum Way {
     Slot,
     /// The same; where keys are of several slots, in parts to all that have some.
     Split(Split),
+    /// The same; where keys are of several slots, copies of them are fetched, and the proxy answers.
+    Computed,
     /// To all servers.
     Everywhere(Gathering),
     /// To one server after the other, as the cursor says.
@@ -20,6 +22,16 @@ pub enum Way {
     Here,
     /// What is queued goes to the server that has the slot of its keys.
     Exec,
+    /// To the server that has the slot of their keys, over a connection that nobody else uses meanwhile.
+    Blocks,
+    /// The same, and the connection is kept.
+    Watch,
+    /// The proxy answers when it listens to what the client wants to.
+    Listen,
+    /// To the server at which whoever listens does so.
+    Publish,
+    /// The proxy answers, and keys that were watched are not watched any more.
+    Unwatch,
     /// Nowhere.
     Refused,
 }
@@ -48,12 +60,45 @@ pub enum Gathering {
     AnyOne,
     /// What all have counts.
     Both,
+    /// The least of their numbers counts.
+    Least,
+    /// That of one which did it counts. They are asked past scripts that run.
+    OneDid,
+    /// That of one which runs a script counts. They are asked past it.
+    Running,
+}
+
+impl Gathering {
+    /// Whether servers are to answer while a script holds up everything else.
+    pub fn is_about_scripts_that_run(self) -> bool {
+        matches!(self, Gathering::OneDid | Gathering::Running)
+    }
 }
 
 /// What the proxy answers by itself: all that is about its clients, its users, its directives and its own measurements.
 const HERE: &[&str] = &[
-    "acl", "auth", "client", "command", "config", "echo", "hello", "info", "latency", "lolwut", "ping",
-    "quit", "reset", "select", "shutdown", "slowlog", "time",
+    "acl",
+    "auth",
+    "client",
+    "command",
+    "config",
+    "echo",
+    "hello",
+    "info",
+    "latency",
+    "lolwut",
+    "monitor",
+    "ping",
+    "pubsub",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "select",
+    "shutdown",
+    "slowlog",
+    "sunsubscribe",
+    "time",
+    "unsubscribe",
 ];
 
 /// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
@@ -94,6 +139,10 @@ const SPLIT: &[(&str, Split)] = &[
     ("touch", Split::Sum),
 ];
 
+/// Reads that are done on copies of keys.
+const COMPUTED: &[&str] =
+    &["lcs", "pfcount", "sdiff", "sinter", "sintercard", "sunion", "zdiff", "zinter", "zintercard", "zunion"];
+
 /// What is asked of all servers, and what becomes of what they say.
 const EVERYWHERE: &[(&str, Gathering)] = &[
     ("dbsize", Gathering::Sum),
@@ -110,6 +159,14 @@ const EVERYWHERE: &[(&str, Gathering)] = &[
     ("function|restore", Gathering::Same),
     ("function|dump", Gathering::Same),
     ("function|list", Gathering::Same),
+    ("script|kill", Gathering::OneDid),
+    ("function|kill", Gathering::OneDid),
+    ("function|stats", Gathering::Running),
+    ("lastsave", Gathering::Least),
+    ("save", Gathering::Same),
+    ("bgsave", Gathering::Same),
+    ("bgrewriteaof", Gathering::Same),
+    ("memory|purge", Gathering::Same),
 ];
 
 /// Which way a command goes.
@@ -126,9 +183,14 @@ pub fn way_of(command: &Command) -> Way {
         return Way::Everywhere(*gathering);
     }
     match name {
+        _ if COMPUTED.contains(&name) => return Way::Computed,
         "scan" => return Way::Scan,
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
+        "watch" => return Way::Watch,
+        "subscribe" | "psubscribe" | "ssubscribe" => return Way::Listen,
+        "publish" | "spublish" => return Way::Publish,
+        "unwatch" => return Way::Unwatch,
         _ => {}
     }
     if HERE.contains(&top) || name.ends_with("|help") {
@@ -136,10 +198,21 @@ pub fn way_of(command: &Command) -> Way {
     }
     let is_of_data = matches!(command.row.handler, Runs::Data(_)) || BY_KEY.contains(&name);
     let has_keys = !matches!(command.row.keys, Keys::None);
-    match is_of_data && has_keys && !command.row.flags.intersects(Flags::BLOCKING | Flags::PUBSUB) {
+    match is_of_data && has_keys && !command.is(Flags::PUBSUB) {
+        true if command.is(Flags::BLOCKING) => Way::Blocks,
         true => Way::Slot,
         false => Way::Refused,
     }
+}
+
+/// Whether a request of a command that may wait for a key does.
+pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
+    // Others have no form that does not.
+    let says_so = |request: &Request<'_>| {
+        let options = request.iter().take_while(|word| !word.eq_ignore_ascii_case(b"streams"));
+        options.into_iter().any(|word| word.eq_ignore_ascii_case(b"block"))
+    };
+    !command.row.name.starts_with("xread") || says_so(request)
 }
 
 /// The ways of all commands, by their places in the table.
@@ -219,31 +292,78 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "blpop",
-            "xread",
-            "watch",
-            "script|kill",
-            "subscribe",
-            "spublish",
-            "publish",
             "wait",
             "client|tracking",
             "client|pause",
-            "monitor",
             "debug",
             "replicaof",
             "psync",
             "cluster|slots",
             "migrate",
             "memory|stats",
-            "save",
             "insync|promote",
         ] {
             assert_eq!(way(name), Way::Refused, "{name}");
         }
         assert_eq!(table().len(), command::table::command_count());
+        assert_eq!(
+            (way("watch"), way("ssubscribe"), way("publish")),
+            (Way::Watch, Way::Listen, Way::Publish)
+        );
+        assert_eq!((way("punsubscribe"), way("pubsub|numsub")), (Way::Here, Way::Here));
+        assert!(["blpop", "xread", "blmove", "bzmpop"].iter().all(|name| way(name) == Way::Blocks));
         assert_eq!(way("mget"), Way::Split(Split::Places));
+        assert_eq!(way("zunion"), Way::Computed);
         assert_eq!(way("keys"), Way::Everywhere(Gathering::Concat));
+    }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.md");
+    /// How the table on the page begins, which ends it.
+    const HEAD: &str = "| way | commands |\n|---|---|\n";
+
+    /// What a way is called on the page.
+    fn title(way: Way) -> &'static str {
+        match way {
+            Way::Slot => "of one slot, passed on",
+            Way::Split(_) => "of one slot, passed on; of several, in parts",
+            Way::Computed => "of one slot, passed on; of several, on copies",
+            Way::Blocks => "of one slot, passed on; what waits has a connection of its own",
+            Way::Watch => "of one slot, passed on, over a connection that is kept",
+            Way::Publish => "to the server of the channel's slot",
+            Way::Listen => "here, once the servers are listened to",
+            Way::Everywhere(_) => "to all servers",
+            Way::Scan => "to all servers, one after the other",
+            Way::Exec => "what was queued is passed on",
+            Way::Here | Way::Unwatch => "here",
+            Way::Refused => "refused",
+        }
+    }
+
+    /// `TARN_WRITE_PAGES=1` has the page written.
+    #[test]
+    fn the_page_says_of_every_command_which_way_it_goes() {
+        server::commands::install();
+        let mut ways: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        for (place, way) in table().into_iter().enumerate() {
+            let command = command::table::get(command::table::CommandId(place));
+            // A container stands for its subcommands.
+            if command.subcommands.is_empty() {
+                let name = command.row.name.to_uppercase().replace('|', " ");
+                ways.entry(title(way)).or_default().push(format!("`{name}`"));
+            }
+        }
+        let rows = ways.into_iter().map(|(way, mut names)| {
+            names.sort();
+            format!("| {way} | {} |\n", names.join(", "))
+        });
+        let written = rows.fold(HEAD.to_owned(), |page, row| page + &row);
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let begin = page.find(HEAD).expect("it has the table");
+        if std::env::var_os("TARN_WRITE_PAGES").is_some() {
+            std::fs::write(PAGE, page[..begin].to_owned() + &written).unwrap();
+        } else {
+            assert!(page[begin..] == written, "the page is not of this table: TARN_WRITE_PAGES=1 writes it");
+        }
     }
 
     #[test]
@@ -251,9 +371,23 @@ mod tests {
         server::commands::install();
         let split = SPLIT.iter().map(|(name, _)| *name);
         let everywhere = EVERYWHERE.iter().map(|(name, _)| *name);
-        for name in HERE.iter().chain(NOT_HERE).chain(BY_KEY).copied().chain(split).chain(everywhere) {
+        for name in
+            HERE.iter().chain(NOT_HERE).chain(COMPUTED).chain(BY_KEY).copied().chain(split).chain(everywhere)
+        {
             way(name);
         }
+    }
+
+    #[test]
+    fn streams_are_waited_for_where_that_is_asked() {
+        server::commands::install();
+        let may = |line: &str| {
+            let request = wire::RequestBuf::from_args(line.split(' '));
+            let command = command::table::find(request.as_request().arg(0)).unwrap();
+            may_block(command, &request.as_request())
+        };
+        assert!(may("blpop k 0") && may("xread COUNT 1 BLOCK 0 STREAMS k 0"));
+        assert!(!may("xread COUNT 1 STREAMS block 0"));
     }
 
     #[test]

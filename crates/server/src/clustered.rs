@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
-use topology::{Place, Routes, Server, ServerId, ShardId, Topology};
+use topology::{Move, Place, Routes, Server, ServerId, ShardId, Topology};
 
 /// The part of a server in a cluster; None: it stands alone, for ever.
 pub struct Clustered(Option<Box<Part>>);
@@ -331,7 +331,14 @@ impl Part {
     /// Whether a topology is of a store that has forgotten moves which this server knows of: whose the slots are is not what it says.
     #[must_use]
     pub fn is_forgetful(&self, topology: &Topology) -> bool {
-        topology.last_move < self.state.lock().told.last_move
+        let told = self.state.lock().told.clone();
+        // No number is given twice, and no move goes back.
+        let goes_back = |one: &Move| match told.moves.get(&one.id) {
+            None => one.id <= told.last_move,
+            Some(known) => one.progress() < known.progress(),
+        };
+        topology.last_move < told.last_move
+            || topology.revision > told.revision && topology.moves.values().any(goes_back)
     }
 
     /// Waits until there is another view than this, but not for longer than that.

@@ -186,5 +186,10 @@ impl net::service::Session for Session {
         false
     }
 
+    #[inline]
+    fn is_tied(&self) -> bool {
+        false
+    }
+
     fn wait_for_owed(&mut self) {}
 }

@@ -310,7 +310,7 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
 type Alive = Sender<std::convert::Infallible>;
 
 /// Serves until a signal or SHUTDOWN ends the server, without data of its own; returns the exit status. What is served is the server itself,
-/// or what uses it: [`Service::net`] is the server's.
+/// or what uses it: [`Service::net`] is the server's. Its TLS has begun.
 ///
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
@@ -323,7 +323,6 @@ pub fn run_workers<S: Service>(
     let front = Front::new()?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&server.engine.config);
-    encryption::begin(&server.net.tls, &server.engine.config)?;
     acl::load_at_start(&server.acl, &server.engine.config)?;
     listeners.open(&server.net.doors)?;
     ready_lines(&listeners).iter().for_each(|line| log!(Notice, "{line}"));

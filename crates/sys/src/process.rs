@@ -68,6 +68,11 @@ pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
+/// What tells one start of this machine from all others, and from other machines. Empty: it does not say.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
 /// Lets other threads go first whenever they have something to do: for work that nobody
 /// waits for. Concerns the thread that calls it.
 #[allow(unsafe_code)] // One system call without pointers.

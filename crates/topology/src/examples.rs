@@ -19,6 +19,7 @@ fn server(number: u8, place: Option<(u16, u32)>) -> Server {
         hostname: if number == 1 { "one.example".to_owned() } else { String::new() },
         zone: String::new(),
         edition: Edition::Durable,
+        machine: String::new(),
         place: place.map(|(shard, node)| Place { shard: ShardId(shard), node }),
         is_met: place.is_none() && number == 9,
     }

@@ -53,6 +53,18 @@ impl Move {
         self.slots.iter().flat_map(|range| range.slots())
     }
 
+    /// How far it has come: it never goes back.
+    #[must_use]
+    pub fn progress(&self) -> (u32, u8) {
+        let stage = match self.stage {
+            Stage::Waiting => 0,
+            Stage::Copying => 1,
+            Stage::Switching => 2,
+            Stage::Failed(_) => 3,
+        };
+        (self.attempt, stage)
+    }
+
     /// Whether it is under way: both shards have to do with it now.
     #[must_use]
     pub fn is_under_way(&self) -> bool {

@@ -60,6 +60,8 @@ pub struct Server {
     pub zone: String,
     /// What it holds its data in.
     pub edition: Edition,
+    /// The machine that it runs on, since that was switched on: two that introduce themselves from the same address are told apart by it. Empty: not said.
+    pub machine: String,
     /// Its place; None: it waits for one.
     pub place: Option<Place>,
     /// Whether somebody has said CLUSTER MEET of it, while it waits for a place: who speaks Redis Cluster is told of it, and it may begin a shard.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! topology  tarn-topology 1 cluster-id revision
-//! server    server id host port tls-port hostname zone edition (- | met | shard node)
+//! server    server id host port tls-port hostname zone edition (- | met | shard node) [@machine]
 //! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
 //! slots     slots (first-last=shard)...
 //! last move last-move id                                        unless there was none
@@ -35,17 +35,19 @@ impl Server {
     /// As a line, without its end.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let Server { id, host, port, tls_port, hostname, zone, edition, place, is_met } = self;
+        let Server { id, host, port, tls_port, hostname, zone, edition, machine, place, is_met } = self;
         let (hostname, zone, edition) = (or_dash(hostname), or_dash(zone), edition.name());
         let waits = if *is_met { MET } else { "-" };
         let place = place.map_or(waits.to_owned(), |Place { shard, node }| format!("{shard} {node}"));
-        format!("server {id} {host} {port} {tls_port} {hostname} {zone} {edition} {place}")
+        let machine = if machine.is_empty() { String::new() } else { format!(" @{machine}") };
+        format!("server {id} {host} {port} {tls_port} {hostname} {zone} {edition} {place}{machine}")
     }
 
     /// From a line; None: it says nothing of a server.
     #[must_use]
     pub fn from_line(line: &str) -> Option<Server> {
-        let words: Vec<&str> = line.split(' ').collect();
+        let mut words: Vec<&str> = line.split(' ').collect();
+        let machine = words.pop_if(|word| word.starts_with('@')).map_or("", |word| &word[1..]);
         let (fixed, place) = words.split_at_checked(8)?;
         let &[kind, id, host, port, tls_port, hostname, zone, edition] = fixed else { return None };
         let place = match place {
@@ -53,8 +55,8 @@ impl Server {
             [shard, node] => Some(Place { shard: shard_id(shard)?, node: number(node)? }),
             _ => return None,
         };
-        let is_met = line.ends_with(MET) && place.is_none();
-        let is_server = kind == "server" && is_name(host);
+        let is_met = words.last() == Some(&MET);
+        let is_server = kind == "server" && is_name(host) && (machine.is_empty() || is_name(machine));
         is_server.then_some(())?;
         Some(Server {
             id: id.parse().ok()?,
@@ -64,6 +66,7 @@ impl Server {
             hostname: name(hostname)?,
             zone: name(zone)?,
             edition: Edition::named(edition)?,
+            machine: machine.to_owned(),
             place,
             is_met,
         })
@@ -296,6 +299,7 @@ mod tests {
             hostname: if byte == 1 { "one.example".to_owned() } else { String::new() },
             zone: if byte == 2 { "b".to_owned() } else { String::new() },
             edition: Edition::Durable,
+            machine: if byte == 3 { "5f0c-e1".to_owned() } else { String::new() },
             place,
             is_met: byte == 5,
         };

@@ -128,6 +128,7 @@ fn reach(played: &Arc<Played>) -> Reach {
             hostname: String::new(),
             zone: String::new(),
             edition: Edition::Memory,
+            machine: String::new(),
             place: Some(Place { shard: ShardId(shard), node: 1 }),
             is_met: false,
         }

@@ -278,11 +278,8 @@ impl Control {
         {
             return self.balance.wait();
         }
-        let lives = view.begun().all(|shard| {
-            let master = view.master_of(shard);
-            master.is_some_and(|master| self.lives(master.id, now))
-        });
-        let loads = self.loads(view, by).ok().filter(|_| lives);
+        let lives = view.begun().all(|shard| self.has_living_master(view, shard, now));
+        let loads = self.loads(view, by, now).ok().filter(|_| lives);
         let seen = Seen {
             by,
             threshold: policy.rebalance_threshold,

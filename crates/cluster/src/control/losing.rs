@@ -1,6 +1,7 @@
 //! A shard whose members are gone for good begins anew with what another server has, by an operator's word.
 //!
-//! 1. Nothing is done while a member lives, or may: each that is not heard of has to be named, and none that is heard of can be.
+//! 1. Nothing is done while a member lives, or may: each that is not heard of has to be named, and none that is heard of can be. Nor is anything done for who names nobody, and
+//!    does not say either that there is nobody to name: he is told what is known of the loss.
 //! 2. The server takes the place of the decision that was looked at, and of no other (`INSYNC PROMOTE ACCEPT-LOSS VERSION`): a member that comes back before that has made
 //!    another one, and is left in peace.
 //! 3. Then those that were named are removed from the cluster: they have what was given up, and keep it for whoever wants to look, but they serve nothing any more.
@@ -19,8 +20,18 @@ pub struct Losing {
     pub shard: ShardId,
     /// Whose data is to count.
     pub heir: ServerId,
-    /// Members that will not come back.
-    pub gone: BTreeSet<ServerId>,
+    /// Members that will not come back, if the operator has said who they are, also that there are none; None: he only wants to know.
+    pub gone: Option<BTreeSet<ServerId>>,
+}
+
+impl Losing {
+    fn named(&self) -> impl Iterator<Item = &ServerId> {
+        self.gone.iter().flatten()
+    }
+
+    fn names(&self, id: ServerId) -> bool {
+        self.gone.as_ref().is_some_and(|gone| gone.contains(&id))
+    }
 }
 
 impl Control {
@@ -46,7 +57,7 @@ impl Control {
             Stage::Losing(told) if leads => self.bury(view, losing, decision, told.clone(), now),
             Stage::Losing(_) => Next::Wait,
             // It was said before, and is said again.
-            _ if leads && !losing.gone.is_empty() => {
+            _ if leads && losing.named().next().is_some() => {
                 let told = format!("server {heir} is master of shard {shard}");
                 self.bury(view, losing, decision, told, now)
             }
@@ -99,7 +110,7 @@ impl Control {
         let placed = view.placed_in(losing.shard);
         let members: Vec<&Server> =
             decision.members.iter().filter_map(|member| placed.get(&member.node.0).copied()).collect();
-        if let Some(other) = losing.gone.iter().find(|id| members.iter().all(|member| member.id != **id)) {
+        if let Some(other) = losing.named().find(|id| members.iter().all(|member| member.id != **id)) {
             return Some(format!("server {other} is no member of shard {}", losing.shard));
         }
         let lives = |server: &Server| self.silence(server.id, now) < SILENT;
@@ -113,17 +124,25 @@ impl Control {
                 SILENT.as_secs()
             ));
         }
-        let unnamed = members.iter().filter(|server| !lives(server) && !losing.gone.contains(&server.id));
+        let unnamed = members.iter().filter(|server| !lives(server) && !losing.names(server.id));
         let unnamed: Vec<String> =
             unnamed.map(|server| format!("{} ({})", server.id, address(server))).collect();
-        (!unnamed.is_empty()).then(|| {
-            format!(
-                "these members of shard {} are not heard of, and have what was acknowledged: {}. If they will never come back, each is to be named behind GONE; {}",
-                losing.shard,
-                unnamed.join(", "),
-                self.known_of_loss(view, losing, decision, now)
-            )
-        })
+        if unnamed.is_empty() {
+            let is_look = losing.gone.is_none();
+            return is_look.then(|| {
+                format!(
+                    "no member of shard {} has what was acknowledged any more: each lives with other data, so that nobody is to be named. If what was acknowledged is to be given up, say GONE - (--gone none); {}",
+                    losing.shard,
+                    self.known_of_loss(view, losing, decision, now)
+                )
+            });
+        }
+        Some(format!(
+            "these members of shard {} are not heard of, and have what was acknowledged: {}. If they will never come back, each is to be named behind GONE; {}",
+            losing.shard,
+            unnamed.join(", "),
+            self.known_of_loss(view, losing, decision, now)
+        ))
     }
 
     /// What of the log is lost, as far as anybody can say.
@@ -152,7 +171,7 @@ impl Control {
             members.any(|member| placed.get(&member.node.0).is_some_and(|server| server.id == *id))
         };
         let is_there = |id: &&ServerId| placed.values().any(|server| server.id == **id);
-        let gone = losing.gone.iter().filter(is_there);
+        let gone = losing.named().filter(is_there);
         let gone: Vec<ServerId> =
             gone.filter(|id| !self.lives(**id, now) && !is_member(id)).copied().collect();
         match gone.is_empty() {

@@ -221,7 +221,9 @@ impl Control {
             Event::Changed { revision, changed } => {
                 self.store_takes_changes();
                 if let Some(view) = &mut self.view {
+                    let ended = moves::taken_away(view, &changed, &self.options.prefix);
                     view.follow(revision, &changed, &self.options.prefix);
+                    self.moves.are_over(ended, view);
                     self.not_before = now;
                     self.look_at_view(now);
                 }
@@ -351,8 +353,7 @@ impl Control {
         let Some(view) = &self.view else { return self.refuse_to_lead(ticket) };
         let own = view.cluster.clone();
         let known = view.servers.get(&server.id);
-        let place_of = |server: &Server| (server.host.clone(), server.port, server.tls_port);
-        let is_elsewhere = known.is_some_and(|known| place_of(known) != place_of(&server));
+        let is_elsewhere = known.is_some_and(|known| may_be_another(known, &server));
         let refusal = if !self.leads() || own.is_empty() {
             return self.refuse_to_lead(ticket);
         } else if !cluster.is_empty() && cluster != own {
@@ -361,7 +362,7 @@ impl Control {
             REMOVED.to_owned()
         } else if let Some(why) = view.why_spoilt(&key::server(server.id)) {
             format!("UNAVAILABLE {why}")
-        } else if is_elsewhere && self.lives(server.id, now) {
+        } else if is_elsewhere && self.silence(server.id, now) < SILENT {
             format!(
                 "DUPLICATE a server with the id {} lives at {}",
                 server.id,
@@ -441,6 +442,15 @@ fn as_known(server: Server, known: Option<&Server>) -> Server {
         is_met: known.is_some_and(|known| known.is_met),
         ..server
     }
+}
+
+/// Whether a server that introduces itself may be another process than the one that is known, which may live: from one address only one can be reached on
+/// one machine.
+fn may_be_another(known: &Server, server: &Server) -> bool {
+    let address = |server: &Server| (server.host.clone(), server.port, server.tls_port);
+    let machines = [&known.machine, &server.machine];
+    address(known) != address(server)
+        || machines.iter().all(|machine| !machine.is_empty()) && known.machine != server.machine
 }
 
 /// The shard that a server has a place in.

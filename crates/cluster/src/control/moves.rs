@@ -8,8 +8,9 @@ use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
 use super::{Control, Ticket, senseless};
+use crate::store::Changed;
 use replication::insync::Moment;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use topology::{Move, ServerId, ShardId, SlotRange, Stage};
 
@@ -21,6 +22,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// What is answered where no slot is to go anywhere.
 const NOTHING: &str = "nothing is to be moved";
+/// So many moves that have failed are remembered, the last ones.
+const FAILED_MAX: usize = 100;
+/// And so many that are over: whoever has ordered one may look a moment too late.
+const OVER_MAX: usize = 100;
 /// The most letters of a reason.
 const REASON_LETTERS_MAX: usize = 300;
 
@@ -93,6 +98,14 @@ pub struct Epochs {
     pub to: u64,
 }
 
+/// The moves that a change of the store takes away.
+pub(super) fn taken_away(view: &View, changed: &[Changed], prefix: &str) -> Vec<Move> {
+    let gone = changed.iter().filter(|one| one.value.is_none());
+    let ids =
+        gone.filter_map(|one| one.key.strip_prefix(prefix)?.strip_prefix("moves/")?.parse::<u64>().ok());
+    ids.filter_map(|id| view.moves.get(&id).cloned()).collect()
+}
+
 /// What is known of moves beside the store.
 #[derive(Debug, Default)]
 pub struct Moves {
@@ -103,11 +116,29 @@ pub struct Moves {
     switching: BTreeMap<u64, (u32, Epochs)>,
     /// By move that waits: the attempt, and since when.
     waiting: BTreeMap<u64, (u32, Moment)>,
+    /// The last moves that were seen to go, and whether their slots had come to where they were to be.
+    over: VecDeque<(u64, bool)>,
 }
 
 impl Moves {
     pub fn give_up(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.asked).into_iter().map(|(ticket, _)| ticket).collect()
+    }
+
+    /// The last moves that are not there any more, and whether each was done, or given up.
+    pub fn over(&self) -> impl Iterator<Item = (u64, bool)> {
+        self.over.iter().copied()
+    }
+
+    /// These have just gone.
+    pub(super) fn are_over(&mut self, ended: Vec<Move>, after: &View) {
+        for one in ended.into_iter().filter(|one| !after.moves.contains_key(&one.id)) {
+            let mut slots = one.each_slot();
+            let has_come = is_unfinished(&one) && slots.all(|slot| after.slots.owner(slot) == Some(one.to));
+            self.over.push_back((one.id, has_come));
+        }
+        let too_many = self.over.len().saturating_sub(OVER_MAX);
+        self.over.drain(..too_many);
     }
 
     /// How far an attempt is, in the words of its master; empty: nothing was said yet.
@@ -210,11 +241,12 @@ impl Control {
                 self.moves.asked.push((ticket, request));
                 continue;
             }
-            match self.look_at(draft, request.clone()) {
+            match self.look_at(draft, request.clone(), now) {
                 Step::Answer(answer) => self.answer(ticket, answer),
                 Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
             }
         }
+        draft.bound_failed();
         let unfinished = draft.after.moves.values().filter(|one| is_unfinished(one));
         for one in unfinished.cloned().collect::<Vec<_>>() {
             if draft.is_full() {
@@ -255,11 +287,7 @@ impl Control {
             draft.after.moves.values().any(|other| {
                 other.is_under_way() && [other.from, other.to].iter().any(|it| shards.contains(it))
             });
-        let has_master = |shard: &ShardId| {
-            let master = draft.after.shards.get(shard).and_then(Standing::master);
-            let placed = draft.after.placed_in(*shard);
-            master.and_then(|node| placed.get(&node).copied()).is_some_and(|one| self.lives(one.id, now))
-        };
+        let has_master = |shard: &ShardId| self.has_living_master(&draft.after, *shard, now);
         // One that cannot be read may be of the same shards.
         let is_known = draft.after.why_senseless("moves/").is_none();
         if is_known && !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
@@ -267,7 +295,12 @@ impl Control {
         }
     }
 
-    fn look_at(&mut self, draft: &mut Draft, request: Request) -> Step {
+    /// Whether a shard has a master, and that was heard of lately.
+    pub(super) fn has_living_master(&self, view: &View, shard: ShardId, now: Moment) -> bool {
+        view.master_of(shard).is_some_and(|master| self.lives(master.id, now))
+    }
+
+    fn look_at(&mut self, draft: &mut Draft, request: Request, now: Moment) -> Step {
         match request {
             Request::Begin { shifts, begun } => begin(draft, shifts, begun),
             Request::Cancel(id) if draft.after.is_senseless(&key::moving(id)) => {
@@ -286,7 +319,7 @@ impl Control {
                 // Who asks again is told of those that go on.
                 let begun =
                     draft.after.moves.values().filter(|one| is_unfinished(one)).map(|one| one.id).collect();
-                match self.rebalanced(&draft.after, by) {
+                match self.rebalanced(&draft.after, by, now) {
                     Err(why) => refuse(why),
                     Ok(shifts) if is_dry => Step::Answer(Ok(told(&shifts))),
                     Ok(shifts) => begin(draft, shifts, begun),
@@ -302,14 +335,14 @@ impl Control {
                 Some(one) if attempt > one.attempt => {
                     not_seen(format_args!("attempt {attempt} at move {id}"))
                 }
-                Some(one) if attempt == one.attempt => self.take_word(draft, one, word),
+                Some(one) if attempt == one.attempt => self.take_word(draft, one, word, now),
                 _ => is_over(id, attempt),
             },
         }
     }
 
     /// What a master says of the attempt that there is.
-    fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word) -> Step {
+    fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word, at: Moment) -> Step {
         let (id, attempt) = (one.id, one.attempt);
         if let Some(why) = draft.after.why_stands_still(&one) {
             return Step::Answer(Err(format!("UNREACHED {why}")));
@@ -337,6 +370,13 @@ impl Control {
             return not_seen("these epochs");
         }
         match (&one.stage, is_ready) {
+            // It may be cut off from config servers only, and would not hear that requests are held back for it.
+            (Stage::Copying, false) if said == now && !self.has_living_master(&draft.after, one.to, at) => {
+                Step::Answer(Err(format!(
+                    "UNREACHED the master of shard {} is not heard of; ask again",
+                    one.to
+                )))
+            }
             (Stage::Copying, false) if said == now => {
                 self.moves.switching.insert(id, (attempt, said));
                 draft.put_move(Move { stage: Stage::Switching, ..one });
@@ -357,19 +397,22 @@ impl Control {
     }
 
     /// What is to go where, so that all shards have the same.
-    fn rebalanced(&self, view: &View, by: Measure) -> Result<Vec<Shift>, String> {
-        let loads = self.loads(view, by)?;
+    fn rebalanced(&self, view: &View, by: Measure, now: Moment) -> Result<Vec<Shift>, String> {
+        let loads = self.loads(view, by, now)?;
         let moves = view.moves.values().filter(|one| is_unfinished(one));
         Ok(rebalance::shifts(&loads, &view.slots, &moves.collect::<Vec<_>>(), by))
     }
 
-    /// What each shard has, as its master has said last.
-    pub(super) fn loads(&self, view: &View, by: Measure) -> Result<Vec<Load>, String> {
+    /// What each shard has, as its master says. What one has said that is silent since is old, and its shard may have another by now.
+    pub(super) fn loads(&self, view: &View, by: Measure, now: Moment) -> Result<Vec<Load>, String> {
         view.begun()
             .map(|shard| {
                 let amount = match by {
                     Measure::Slots => Some(view.slots.count_of(shard) as u64),
-                    _ => view.master_of(shard).and_then(|master| self.said_number(master.id, by.name())),
+                    _ => view
+                        .master_of(shard)
+                        .filter(|master| self.lives(master.id, now))
+                        .and_then(|master| self.said_number(master.id, by.name())),
                 };
                 let amount = amount.ok_or_else(|| {
                     format!("the master of shard {shard} has not said lately how many {} it has", by.name())
@@ -439,6 +482,7 @@ pub(super) fn begin(draft: &mut Draft, shifts: Vec<Shift>, mut begun: BTreeSet<u
         return refuse(why);
     }
     for ((from, to), slots) in parts {
+        draft.forget_failed(&slots);
         if draft.is_full() {
             // Some may be where they are to be when it goes on.
             let shifts = shifts.into_iter().map(|shift| Shift { from: None, ..shift }).collect();
@@ -526,13 +570,33 @@ impl Draft {
         self.after.moves.remove(&id);
     }
 
-    /// What has failed with any of these slots is forgotten. Gives the number.
-    fn begin_move(&mut self, (from, to): (ShardId, ShardId), slots: &[u16]) -> Result<u64, String> {
-        let id = self.after.next_move()?;
-        let failed = self.after.moves.values().filter(|one| slots.iter().any(|slot| one.contains(*slot)));
-        for id in failed.map(|one| one.id).collect::<Vec<_>>() {
+    /// What has failed with any of these slots is forgotten, as far as there is room.
+    fn forget_failed(&mut self, slots: &[u16]) {
+        let is_over = |one: &&Move| !is_unfinished(one) && slots.iter().any(|slot| one.contains(*slot));
+        let over = self.after.moves.values().filter(is_over);
+        self.end_moves(over.map(|one| one.id).collect());
+    }
+
+    /// Whatever has failed before the last ones is forgotten, as far as there is room.
+    fn bound_failed(&mut self) {
+        let failed: Vec<u64> =
+            self.after.moves.values().filter(|one| !is_unfinished(one)).map(|one| one.id).collect();
+        let over = failed.len().saturating_sub(FAILED_MAX);
+        self.end_moves(failed[..over].to_vec());
+    }
+
+    fn end_moves(&mut self, ids: Vec<u64>) {
+        for id in ids {
+            if self.is_full() {
+                return;
+            }
             self.end_move(id);
         }
+    }
+
+    /// Gives the number. What has failed with any of these slots is forgotten by then.
+    fn begin_move(&mut self, (from, to): (ShardId, ShardId), slots: &[u16]) -> Result<u64, String> {
+        let id = self.after.next_move()?;
         self.write(key::LAST_MOVE.to_owned(), Some(id.to_string()), None);
         self.after.last_move = id;
         let (attempt, stage, slots) = (1, Stage::Waiting, rebalance::ranges(slots));

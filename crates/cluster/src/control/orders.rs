@@ -6,6 +6,7 @@ use super::rebalance::Measure;
 use super::view::{Standing, View, key};
 use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -44,6 +45,25 @@ pub enum Order {
     BeginRestore,
     /// He who began the restore of this number has brought all of it.
     EndRestore(u64, Restored),
+}
+
+impl Order {
+    /// In the words of the operator's tool.
+    fn shown(&self) -> String {
+        match self {
+            Order::AddShard => "add-shard".to_owned(),
+            Order::Set(name, value) => format!("set {name} {value}"),
+            Order::Switch(shard, None) => format!("switch {shard}"),
+            Order::Switch(shard, Some(to)) => format!("switch {shard} --to {to}"),
+            Order::Place(id, shard) => format!("place-server {id} {shard}"),
+            Order::Meet(id) => format!("meet-server {id}"),
+            Order::Begin(id) => format!("add-shard with {id}"),
+            Order::Remove(id, Force::No) => format!("remove-server {id}"),
+            Order::Remove(id, Force::Yes) => format!("remove-server {id} --force"),
+            Order::Lose(losing) => format!("promote {} {} --accept-loss", losing.shard, losing.heir),
+            Order::BeginRestore | Order::EndRestore(..) => "restore".to_owned(),
+        }
+    }
 }
 
 /// A backup that was brought.
@@ -89,8 +109,6 @@ pub enum Setting {
     Copies(u32),
     /// How many shards are wanted.
     Shards(u16),
-    /// One shard more than were wanted.
-    OneShardMore,
     /// How long a server may be away.
     ReplaceAfter(Duration),
     /// Bytes that a move takes in a second.
@@ -146,7 +164,6 @@ impl Setting {
         match self {
             Setting::Copies(copies) => Policy { copies, ..policy },
             Setting::Shards(shards) => Policy { shards, ..policy },
-            Setting::OneShardMore => Policy { shards: (policy.shards + 1).min(ShardId::END.0 - 1), ..policy },
             Setting::ReplaceAfter(replace_after) => Policy { replace_after, ..policy },
             Setting::MoveRate(move_rate) => Policy { move_rate, ..policy },
             Setting::AutoRebalance(auto_rebalance) => Policy { auto_rebalance, ..policy },
@@ -161,6 +178,8 @@ impl Setting {
 pub enum Done {
     /// Another setting.
     Policy(Setting),
+    /// One shard more is wanted: how many that are, once it was drafted. Where nobody knows whether that was done it is not one more again.
+    OneShardMore(Option<u16>),
     /// Nothing is different, but the store has taken a change.
     Tried,
     /// A server goes.
@@ -195,6 +214,19 @@ pub(super) enum Stage {
     Losing(String),
 }
 
+impl Stage {
+    /// What is waited for.
+    fn shown(&self) -> String {
+        match self {
+            Stage::New => "it waits for its turn, or for a server that is on its way in".to_owned(),
+            Stage::Ready(_) | Stage::Under | Stage::Tried => "it is written down".to_owned(),
+            Stage::Switching(shard, node, _) => format!("node {node} is to be master of shard {shard}"),
+            Stage::Copying(id) => format!("server {id} gets its copy"),
+            Stage::Losing(_) => "another is to be master".to_owned(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Underway {
     order: Order,
@@ -222,6 +254,17 @@ impl Orders {
         if let Some(under) = self.0.get_mut(&ticket) {
             under.stage = Stage::Ready(done);
         }
+    }
+
+    /// What waits for something, for people: an order goes on when nobody waits for its answer any more.
+    pub fn under_way(&self, now: Moment) -> impl Iterator<Item = Value> {
+        self.0.values().map(move |under| {
+            json!({
+                "order": under.order.shown(),
+                "stage": under.stage.shown(),
+                "left_ms": u64::try_from(under.deadline.since(now).as_millis()).unwrap_or(u64::MAX),
+            })
+        })
     }
 
     /// Has an order be looked at anew.
@@ -293,6 +336,7 @@ impl Control {
                 }
                 (
                     Done::Policy(_)
+                    | Done::OneShardMore(_)
                     | Done::Remove(_)
                     | Done::Place(..)
                     | Done::Meet(_)
@@ -384,7 +428,7 @@ impl Control {
             (Order::AddShard, _) => match view.policy {
                 None => Next::Wait,
                 Some(policy) if policy.shards >= ShardId::END.0 - 1 => refuse(NO_MORE_SHARDS),
-                Some(_) => Next::Stage(Stage::Ready(Done::Policy(Setting::OneShardMore))),
+                Some(_) => Next::Stage(Stage::Ready(Done::OneShardMore(None))),
             },
             (Order::BeginRestore, _) => match view.policy {
                 None => Next::Wait,

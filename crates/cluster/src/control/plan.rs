@@ -199,6 +199,7 @@ impl Control {
             draft.then.joined.push(joining);
         }
         self.plan_orders(draft);
+        self.forget_spares(draft, now);
         self.plan_beginners(draft, now);
         self.plan_copies(draft, now);
         self.plan_shards(draft, now);
@@ -208,7 +209,7 @@ impl Control {
 
     /// What operators want and can be done at once.
     fn plan_orders(&mut self, draft: &mut Draft) {
-        for (ticket, done) in self.orders.take_ready() {
+        for (ticket, mut done) in self.orders.take_ready() {
             if draft.is_full() {
                 self.orders.put_back(ticket, done);
                 continue;
@@ -218,7 +219,7 @@ impl Control {
                 self.orders.reconsider(ticket);
                 continue;
             }
-            match &done {
+            match &mut done {
                 // Who is told a number is the only one who is.
                 Done::Policy(Setting::NextRestore)
                     if draft
@@ -234,6 +235,12 @@ impl Control {
                     let policy = setting.put_to(draft.after.policy.unwrap_or(self.options.policy));
                     draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
                     draft.after.policy = Some(policy);
+                }
+                Done::OneShardMore(number) => {
+                    if !self.want_one_more(draft, number) {
+                        self.conclude(vec![(ticket, done)]);
+                        continue;
+                    }
                 }
                 Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
@@ -271,11 +278,25 @@ impl Control {
         }
     }
 
+    /// Wants one shard more than there were to be when this was drafted first; false: so it is.
+    fn want_one_more(&self, draft: &mut Draft, number: &mut Option<u16>) -> bool {
+        let policy = draft.after.policy.unwrap_or(self.options.policy);
+        let shards = *number.get_or_insert((policy.shards + 1).min(ShardId::END.0 - 1));
+        let known = self.view.as_ref().and_then(|view| view.policy);
+        if known.is_some_and(|known| known.shards >= shards) {
+            return false;
+        }
+        let policy = Policy { shards: policy.shards.max(shards), ..policy };
+        draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+        draft.after.policy = Some(policy);
+        true
+    }
+
     /// Whether an order was looked at before something in the same change that it does not fit.
     fn is_outdated(&self, draft: &Draft, done: &Done) -> bool {
         let after = &draft.after;
         match done {
-            Done::Policy(_) | Done::Tried => after.policy.is_none(),
+            Done::Policy(_) | Done::OneShardMore(_) | Done::Tried => after.policy.is_none(),
             Done::Restored(_, brought) => {
                 after.policy.is_none() || after.is_senseless(key::SLOTS) || brought.why_lost(after).is_some()
             }
@@ -289,6 +310,23 @@ impl Control {
                     || place_of(after, *id) != Some(None)
             }
             Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
+        }
+    }
+
+    /// A spare that was away for too long has nothing that anybody needs: it may come back whenever it wants, and until then nobody looks for it.
+    fn forget_spares(&self, draft: &mut Draft, now: Moment) {
+        let Some(policy) = draft.after.policy else { return };
+        let spares = draft.after.servers.values().filter(|server| server.place.is_none());
+        let gone = spares.map(|server| server.id).filter(|id| self.is_gone(*id, policy, now));
+        for id in gone.collect::<Vec<_>>() {
+            if draft.is_full() {
+                return;
+            }
+            draft.write(key::server(id), None, None);
+            draft.after.set_server(id, None);
+            draft.then.notes.push(format!(
+                "Server {id}, which waited for a place, was away for too long and is forgotten"
+            ));
         }
     }
 

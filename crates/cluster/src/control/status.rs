@@ -45,6 +45,7 @@ impl Control {
         json!({
             "cluster": view.cluster,
             "revision": view.topology_revision().0,
+            "is_of_leader": self.leads(),
             "leader": view.leader.as_ref().map(|leader| format!("{}:{}", leader.host, leader.port)),
             "policy": view.policy.map(|policy| json!({
                 "copies": policy.copies,
@@ -60,6 +61,9 @@ impl Control {
             "troubles": view.troubles(),
             "shards": shards,
             "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
+            "last_move": view.last_move,
+            "moves_over": self.moves().over().map(|(id, is_done)| json!({ "move": id, "is_done": is_done })).collect::<Vec<_>>(),
+            "orders": self.orders.under_way(now).collect::<Vec<_>>(),
             "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),
         })
     }

@@ -21,6 +21,10 @@ const PREFIX: &str = "/tarn/test/";
 /// What passes between two looks at the world.
 const STEP: Duration = Duration::from_millis(50);
 
+/// Of all servers, unless it is said otherwise.
+const LIFE: u64 = 7;
+/// What etcd takes in one transaction.
+const OPERATIONS_MAX: usize = 128;
 /// Why a store takes no changes.
 const FULL: &str = "there is no room";
 
@@ -39,6 +43,9 @@ struct Model {
 impl Model {
     fn change(&mut self, change: &Change) -> Outcome {
         let holds = |key: &str| self.entries.get(key).map_or(Revision(0), |(_, revision, _)| *revision);
+        if change.compares.len().max(change.writes.len()) > OPERATIONS_MAX {
+            return Outcome::Unreached("too many operations in txn request".to_owned());
+        }
         if change.compares.iter().any(|compare| holds(&compare.key) != compare.revision) {
             return Outcome::Conflict;
         }
@@ -112,6 +119,8 @@ struct Node {
     is_up: bool,
     /// How much of its shard's log it says that it has.
     offset: u64,
+    /// Another than decisions name: it has lost what it had.
+    life: u64,
     has_joined: bool,
     /// Since when it is up, if it is.
     up_since: Moment,
@@ -140,6 +149,8 @@ struct World {
     late: Vec<(Moment, Change)>,
     /// The store answers, and takes no changes.
     is_full: bool,
+    /// The store takes changes, and does not come to say so.
+    is_mute: bool,
     /// Masters that agree to hand over give up.
     gives_up: bool,
     /// Somebody has written into the store by hand.
@@ -190,6 +201,7 @@ impl World {
             lost_one_in: 50,
             late: Vec::new(),
             is_full: false,
+            is_mute: false,
             gives_up: false,
             is_spoilt: false,
             weaken: None,
@@ -235,10 +247,18 @@ impl World {
             hostname: String::new(),
             zone: zone.to_owned(),
             edition: Edition::Memory,
+            machine: String::new(),
             place: None,
             is_met: false,
         };
-        self.nodes.push(Node { server, is_up: true, offset: 1, has_joined: false, up_since: self.now });
+        self.nodes.push(Node {
+            server,
+            is_up: true,
+            offset: 1,
+            life: LIFE,
+            has_joined: false,
+            up_since: self.now,
+        });
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -335,6 +355,10 @@ impl World {
     fn carry_out(&mut self, action: Action, is_cut: bool) -> Option<Event> {
         let is_lost = self.is_rough && self.chance(self.lost_one_in);
         match action {
+            Action::Change(change) if self.is_mute => {
+                self.store.change(&change);
+                Some(Event::Answered(Outcome::Unknown("lost".to_owned())))
+            }
             Action::Change(_) if is_cut => Some(Event::Answered(Outcome::Unreached("cut off".to_owned()))),
             Action::Change(_) if self.is_full => Some(Event::Answered(Outcome::Unreached(FULL.to_owned()))),
             Action::Change(mut change) => {
@@ -408,7 +432,8 @@ impl World {
                         id: server.id,
                         at: self.now,
                         figures: format!(
-                            "life=7 offset={} keys={}",
+                            "life={} offset={} keys={}",
+                            self.nodes[at].life,
                             self.nodes[at].offset,
                             self.keys(server.id)
                         ),
@@ -607,7 +632,7 @@ impl World {
 }
 
 fn decision(version: u64, epoch: u64, master: u32, members: &BTreeSet<u32>) -> Decision {
-    let member = |node: u32| MemberId { node: NodeId(node), life: Life(7) };
+    let member = |node: u32| MemberId { node: NodeId(node), life: Life(LIFE) };
     Decision {
         version: Version(version),
         epoch: Epoch(epoch),
@@ -683,6 +708,58 @@ fn what_is_lost_is_replaced_and_what_may_be_needed_is_not() {
     assert_eq!(world.placed()[&ShardId(0)].len(), 2);
 }
 
+/// A process that dies again and again, and comes with another id each time, leaves nothing.
+#[test]
+fn spares_that_are_gone_are_forgotten_and_may_come_back() {
+    let mut world = World::whole(11, 4);
+    world.run_for(Duration::from_secs(1));
+    let spare =
+        |world: &World| world.nodes.iter().position(|node| !is_placed(world, node)).expect("there is one");
+    let (at, count) = (spare(&world), |world: &World| {
+        let prefix = format!("{PREFIX}servers/");
+        world.store.entries.keys().filter(|key| key.starts_with(&prefix)).count()
+    });
+    assert_eq!(count(&world), 4);
+    world.nodes[at].is_up = false;
+    world.run_for(Duration::from_secs(18));
+    assert_eq!(count(&world), 4, "it may come back");
+    world.run_for(Duration::from_secs(4));
+    assert_eq!(count(&world), 3);
+    let id = world.nodes[at].server.id;
+    assert!(world.value(&key::removed(id)).is_none());
+    (world.nodes[at].is_up, world.nodes[at].up_since) = (true, world.now);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(count(&world), 4);
+}
+
+fn is_placed(world: &World, node: &Node) -> bool {
+    let line = world.value(&key::server(node.server.id));
+    line.and_then(|(line, _, _)| Server::from_line(line)).is_some_and(|server| server.place.is_some())
+}
+
+/// Also when nobody waits for its answer any more.
+#[test]
+fn orders_under_way_are_shown() {
+    let mut world = World::whole(12, 2);
+    world.run_for(Duration::from_secs(1));
+    let goes = world.nodes[0].server.id;
+    world.unwanted.insert(goes);
+    world.add_server("");
+    world.run_for(Duration::from_secs(2));
+    let orders = |world: &World| {
+        let leader = world.leader().expect("somebody leads");
+        world.configs[leader].control.status(world.now)["orders"].clone()
+    };
+    assert_eq!(orders(&world), serde_json::json!([]));
+    world.ask(|ticket| Event::Wants(ticket, Order::Remove(goes, super::Force::No)));
+    let told = orders(&world);
+    assert_eq!(told[0]["order"], format!("remove-server {goes}"), "{told}");
+    assert!(told[0]["left_ms"].as_u64().is_some_and(|left| left > 3_500_000), "{told}");
+    let none = |world: &World| orders(world) == serde_json::json!([]);
+    world.run_until("it is carried out", Duration::from_secs(30), none);
+    assert!(world.is_whole());
+}
+
 /// However little was once written down.
 #[test]
 fn who_was_heard_of_is_not_replaced() {
@@ -715,6 +792,30 @@ fn spans_are_in_seconds_if_nothing_else_is_said() {
     for text in ["", "s", "7", "7999ms", "-600", "1h", "600 s", "18446744073709551615"] {
         assert!(Policy::read_replace_after(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn one_shard_more_is_one_shard_more_whatever_becomes_of_the_answer() {
+    let mut world = World::whole(9, 2);
+    world.run_for(Duration::from_secs(1));
+    let wanted = |world: &World| {
+        let policy = world.value(key::POLICY).and_then(|(line, _, _)| Policy::from_line(line));
+        policy.expect("there are settings").shards
+    };
+    let add =
+        |world: &mut World| world.ask(|ticket| Event::Wants(ticket, Order::AddShard)).expect("one leads");
+    world.is_mute = true;
+    let asked = [add(&mut world), add(&mut world)];
+    world.run_for(Duration::from_secs(1));
+    world.is_mute = false;
+    world.run_for(Duration::from_secs(2));
+    for (at, ticket) in asked {
+        assert_eq!(world.configs[at].answers.get(&ticket), Some(&Ok("OK".to_owned())));
+    }
+    assert_eq!(wanted(&world), 3, "each of the two wanted one more");
+    add(&mut world);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(wanted(&world), 4);
 }
 
 #[test]

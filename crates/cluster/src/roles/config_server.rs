@@ -6,7 +6,9 @@ use crate::service::{self, Settings};
 use crate::store::Store;
 use crate::store::embedded::Embedded;
 use crate::store::etcd::{self, Etcd};
+use config::Config;
 use lexopt::Parser;
+use net::descriptors;
 use net::tls::{self, ClientCertificates};
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -37,7 +39,7 @@ Usage: tarn config --store PLACE [OPTION ...]
   --requirepass PASSWORD   what clients have to say: servers (`masterauth`), operators, other config servers
   --server-user NAME       as whom it speaks to the cluster's servers (the default user)
   --server-password TEXT   and with which password (that of --requirepass)
-  --maxclients COUNT       connections at most (10000)
+  --maxclients COUNT       connections at most (10000), and as many as the limit of open files allows
 
 TLS, in the words of redis.conf; files are read when it begins:
   --tls-port PORT          where TLS is spoken; --port 0: nothing else is
@@ -310,8 +312,47 @@ fn endpoints(text: &str) -> Vec<String> {
     members.collect()
 }
 
+/// How many of these clients there can be, with the limit of open files raised as far as it takes and the system lets it.
+fn clients_possible(wanted: usize) -> Result<usize, String> {
+    let limited = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let possible = descriptors::clients_possible(&Config::defaults(), limited);
+    let possible = possible.map_err(|error| format!("the limit of open files is not known: {error}"))?;
+    match usize::try_from(possible).unwrap_or(usize::MAX) {
+        0 => {
+            Err("the limit of open files is too low for a config server; raise it with 'ulimit -n'"
+                .to_owned())
+        }
+        possible if possible < wanted => {
+            log!(
+                Warning,
+                "--maxclients is lowered from {wanted} to {possible}: the limit of open files cannot be raised. To serve more, raise it with 'ulimit -n'"
+            );
+            Ok(possible)
+        }
+        _ => Ok(wanted),
+    }
+}
+
+/// Config servers over one etcd that are on several machines do not find each other where each is told to be on its own.
+fn warn_of_loopback(own: &Leader) {
+    let is_loopback = own.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if is_loopback || own.host == "localhost" {
+        log!(
+            Warning,
+            "Other config servers are told that this one is at {}, which nobody on another machine reaches: say --announce HOST, or name another address first behind --bind, unless all are on this machine",
+            own.host
+        );
+    }
+}
+
 pub fn run(words: &[String]) -> Result<(), String> {
     let given = Given::read(words)?;
     let store = given.store()?;
-    service::run(given.settings()?, store)
+    let is_alone = given.store.as_deref().is_some_and(|place| place.starts_with("dir:"));
+    let settings = given.settings()?;
+    if !is_alone {
+        warn_of_loopback(&settings.control.own);
+    }
+    let clients_max = clients_possible(settings.clients_max)?;
+    service::run(Settings { clients_max, ..settings }, store)
 }

@@ -35,9 +35,10 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
   add-shard                    one shard more, as soon as there are servers for it
   remove-shard SHARD           its slots go to the other shards, and then it goes with its servers
   switch SHARD [--to ID]       another member is the shard's master; nothing is lost
-  promote SHARD ID --accept-loss [--gone ID[,ID]]
+  promote SHARD ID --accept-loss [--gone ID[,ID]|none]
                                a shard whose members are all gone for good begins anew with what this server has;
-                               without --gone it only says who they are, and what is known of the loss
+                               without --gone it only says who they are, and what is known of the loss; none: all
+                               live, and have other data than what was acknowledged
   remove-server ID [--force]   a server goes, once another has its copy; --force: at once
   move-slots SHARD SLOT|FIRST-LAST ... [--from SHARD]
                                slots go to a shard, while they are served; --from: only if all are that shard's
@@ -53,6 +54,7 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
 
   move-slots, rebalance and remove-shard show how it goes until it is done; with --no-wait they only tell the moves.
   Whatever ends them, the moves go on: the same command again, or `moves`, shows them.
+  An option that a command does not take is an error, and nothing is done.
 
   --config       where config servers are (127.0.0.1:7900)
   --password     what they want to hear
@@ -70,9 +72,31 @@ const ANSWERING: Duration = Duration::from_secs(10);
 /// How long may take what waits for a copy.
 const COPYING: Duration = Duration::from_secs(3700);
 
+/// What each command takes beside [`FOR_ALL`]. Who says more means something that would not be done.
+const TAKES: &[(&str, &[&str])] = &[
+    ("status", &["json"]),
+    ("topology", &[]),
+    ("add-shard", &[]),
+    ("remove-shard", &["no-wait"]),
+    ("switch", &["to"]),
+    ("promote", &["accept-loss", "gone"]),
+    ("remove-server", &["force"]),
+    ("move-slots", &["from", "no-wait"]),
+    ("rebalance", &["by", "dry-run", "no-wait"]),
+    ("moves", &["json"]),
+    ("cancel-move", &[]),
+    ("backup", &["verify", "server-user", "server-password"]),
+    ("restore", &["server-user", "server-password"]),
+    ("set", &[]),
+];
+/// How config servers are reached.
+const FOR_ALL: &[&str] = &["config", "password", "tls", "cacert", "cacertdir", "cert", "key"];
+
 #[derive(Default)]
 struct Given {
     words: Vec<String>,
+    /// The names of the options.
+    said: Vec<String>,
     config: Option<String>,
     entry: Entry,
     wants_tls: bool,
@@ -127,9 +151,27 @@ impl Given {
                 "no-wait" => given.is_short = true,
                 _ => return Err(format!("there is no option --{name}; see --help")),
             }
+            given.said.push(name);
         }
+        given.refuse_strays()?;
         given.secure()?;
         Ok(given)
+    }
+
+    /// Refuses options that are another command's.
+    fn refuse_strays(&self) -> Result<(), String> {
+        let Some((command, takes)) = self.words.first().and_then(|word| takes_of(word)) else {
+            return Ok(());
+        };
+        let takes = |name: &&String| FOR_ALL.contains(&name.as_str()) || takes.contains(&name.as_str());
+        match self.said.iter().find(|name| !takes(name)) {
+            None => Ok(()),
+            Some(stray) if (command, stray.as_str()) == ("restore", "verify") => {
+                Err("--verify is for `tarn cluster backup DIR`: `restore` looks at all of a backup anyway"
+                    .to_owned())
+            }
+            Some(stray) => Err(format!("'{command}' takes no --{stray}; see --help")),
+        }
     }
 
     /// Reads what it speaks TLS by, if it does.
@@ -188,6 +230,11 @@ impl Given {
     }
 }
 
+/// A command that there is, and the options that it takes.
+fn takes_of(command: &str) -> Option<(&'static str, &'static [&'static str])> {
+    TAKES.iter().find(|(name, _)| *name == command).copied()
+}
+
 /// Runs `tarn cluster`.
 pub fn run(words: &[String]) -> Result<(), String> {
     if words.first().is_some_and(|word| word == "up") {
@@ -202,12 +249,6 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
-        ["restore", _] if given.is_look => {
-            return Err(
-                "--verify is for `tarn cluster backup DIR`: `restore` looks at all of a backup anyway"
-                    .to_owned(),
-            );
-        }
         ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
@@ -217,7 +258,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         ["promote", shard, id] if given.accepts_loss => {
             let mut request = vec!["CLUSTER", "PROMOTE", shard, id, "ACCEPT-LOSS"];
-            request.extend(given.gone.iter().flat_map(|gone| std::iter::once("GONE").chain(gone.split(','))));
+            let gone = given.gone.as_deref().map(|gone| if gone == "none" { "-" } else { gone });
+            request.extend(gone.iter().flat_map(|gone| std::iter::once("GONE").chain(gone.split(','))));
             (request, 2 * ANSWERING)
         }
         ["promote", _, _] => {
@@ -243,12 +285,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
             return move_slots(&given, &request);
         }
         [] => return Err("what is to be done is missing; see --help".to_owned()),
-        [
-            "status" | "topology" | "add-shard" | "remove-shard" | "set" | "switch" | "promote"
-            | "remove-server" | "moves" | "cancel-move" | "move-slots" | "rebalance" | "backup" | "restore",
-            ..,
-        ] => {
-            return Err(format!("'{}' wants other words; see --help", all[0]));
+        [command, ..] if takes_of(command).is_some() => {
+            return Err(format!("'{command}' wants other words; see --help"));
         }
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
@@ -259,9 +297,10 @@ pub fn run(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a status, as JSON, is of a config server with which all is well: whose it is if there is such a one.
+/// Whether a status, as JSON, is of a config server with which all is well, and that reaches the one that leads: whose it is if there is such a one.
 pub fn is_of_now(json: &str) -> bool {
-    state_of_store(json).is_none_or(|state| state == "ok")
+    let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    status["is_of_leader"].as_bool() != Some(false) && state_of_store(json).is_none_or(|state| state == "ok")
 }
 
 /// Whether it tells what there is, though its store may take no changes.

@@ -68,26 +68,38 @@ struct Seen {
     gone: BTreeSet<u64>,
     /// Gone, and the slots are not where they were to be.
     given_up: BTreeSet<u64>,
+    /// Gone before they were seen, and nobody says how.
+    unknown: BTreeSet<u64>,
 }
 
 impl Seen {
-    /// Takes a status; false: it says nothing of moves, or is older than another that was seen.
+    /// Takes a status; false: it says nothing of moves, or is older than another that was seen, or than they are.
     fn look(&mut self, status: &Value) -> bool {
         let Some(listed) = status["moves"].as_array() else { return false };
         let revision = status["revision"].as_u64().unwrap_or(self.revision);
         if revision < self.revision {
             return false;
         }
+        let last = status["last_move"].as_u64();
+        if last.is_some_and(|last| self.ids.iter().any(|id| *id > last)) {
+            return false;
+        }
         self.revision = revision;
+        let over = status["moves_over"].as_array().into_iter().flatten();
+        let over: BTreeMap<u64, bool> =
+            over.filter_map(|one| Some((one["move"].as_u64()?, one["is_done"].as_bool()?))).collect();
         let there: BTreeMap<u64, &Value> =
             listed.iter().filter_map(|one| Some((one["move"].as_u64()?, one))).collect();
         for id in &self.ids {
             match there.get(id) {
                 Some(one) => drop(self.moves.insert(*id, (*one).clone())),
-                None if self.gone.insert(*id)
-                    && self.moves.get(id).is_some_and(|one| !has_come(status, one)) =>
-                {
-                    self.given_up.insert(*id);
+                None if self.gone.insert(*id) => {
+                    let seen = self.moves.get(id).map(|one| has_come(status, one));
+                    match over.get(id).copied().or(seen) {
+                        Some(true) => {}
+                        Some(false) => drop(self.given_up.insert(*id)),
+                        None => drop(self.unknown.insert(*id)),
+                    }
                 }
                 None => {}
             }
@@ -138,7 +150,10 @@ impl Seen {
             format!("move {id} has failed: {}; nothing has changed", one["reason"].as_str().unwrap_or("-"))
         });
         let given_up = self.given_up.iter().map(|id| format!("move {id} was given up; nothing has changed"));
-        let sentences: Vec<String> = failed.chain(given_up).collect();
+        let unknown = self.unknown.iter().map(|id| {
+            format!("move {id} was given up or is over, and nobody knows which: `tarn cluster status` shows whose the slots are")
+        });
+        let sentences: Vec<String> = failed.chain(given_up).chain(unknown).collect();
         if sentences.is_empty() { Ok(()) } else { Err(sentences.join("; ")) }
     }
 }
@@ -214,5 +229,31 @@ mod tests {
             assert!(seen.is_over());
             assert_eq!(seen.outcome().is_ok(), is_well, "{slots}");
         }
+    }
+
+    #[test]
+    fn a_move_that_was_never_seen_is_not_taken_for_done() {
+        let of = |last: u64, over: Value| {
+            let mut status = status(&[], &json!([]));
+            (status["last_move"], status["moves_over"]) = (json!(last), over);
+            status
+        };
+        let begun = || Seen { ids: [4, 5].into(), ..Seen::default() };
+        // Whoever says that has not heard of them yet.
+        let mut seen = begun();
+        assert!(!seen.look(&of(4, json!([]))) && !seen.is_over());
+        let over = |is_done: bool| {
+            let one = |id: u64, is_done: bool| json!({ "move": id, "is_done": is_done });
+            json!([one(3, false), one(4, true), one(5, is_done)])
+        };
+        assert!(seen.look(&of(5, over(true))) && seen.is_over());
+        assert_eq!(seen.outcome(), Ok(()));
+        let mut seen = begun();
+        assert!(seen.look(&of(7, over(false))) && seen.is_over());
+        assert_eq!(seen.outcome(), Err("move 5 was given up; nothing has changed".to_owned()));
+        // The config server has begun since.
+        let mut seen = begun();
+        assert!(seen.look(&of(7, json!([]))) && seen.is_over());
+        assert!(seen.outcome().is_err_and(|why| why.contains("move 4 was given up or is over")));
     }
 }

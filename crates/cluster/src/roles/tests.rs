@@ -87,3 +87,48 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
         assert!(refused.contains(part) && !refused.contains('\n'), "{line}: {refused}");
     }
 }
+
+/// What was meant to be looked at only is not done, nor is what was meant for elsewhere.
+#[test]
+fn an_option_of_another_command_is_refused_before_anybody_is_asked() {
+    for line in [
+        "remove-shard 2 --dry-run",
+        "move-slots 1 0-99 --dry-run",
+        "move-slots 1 0-99 --to 2",
+        "promote 0 x --accept-loss --dry-run",
+        "restore DIR --dry-run",
+        "restore DIR --no-wait",
+        "backup DIR --json",
+        "remove-server x --accept-loss",
+        "switch 0 --from x",
+        "switch 0 --gone x",
+        "rebalance --json",
+        "set copies 2 --force",
+        "add-shard --by keys",
+        "cancel-move 1 --force",
+        "status --server-user x",
+        "status --verify",
+        "topology --json",
+    ] {
+        let words = words(&format!("{line} --config 127.0.0.1:1"));
+        let stray = words.iter().rev().skip(2).find(|word| word.starts_with("--")).expect("there is one");
+        assert_eq!(operator::run(&words), Err(format!("'{}' takes no {stray}; see --help", words[0])));
+    }
+    for line in ["status --json", "moves --json", "switch 0 --to x", "remove-server x --force", "add-shard"] {
+        let refused = operator::run(&words(&format!("{line} --config 127.0.0.1:1"))).expect_err(line);
+        assert!(refused.contains("is not reached"), "{line}: {refused}");
+    }
+}
+
+/// Another config server is asked where there is one.
+#[test]
+fn a_status_that_lacks_what_the_leader_hears_is_not_the_best() {
+    for (status, is_of_now) in [
+        (r#"{ "store": "ok", "is_of_leader": true }"#, true),
+        (r#"{ "store": "ok" }"#, true),
+        (r#"{ "store": "ok", "is_of_leader": false }"#, false),
+        (r#"{ "store": "it is away", "is_of_leader": true }"#, false),
+    ] {
+        assert_eq!(operator::is_of_now(status), is_of_now, "{status}");
+    }
+}

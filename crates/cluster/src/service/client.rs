@@ -36,12 +36,42 @@ const LOOKING: Duration = Duration::from_secs(10);
 /// After a connection could not be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// Between two words of the log on connections that could not be accepted: where one cannot be, the next one can neither.
+const TELLING: Duration = Duration::from_secs(60);
+
+/// What was told of connections that could not be accepted.
+#[derive(Default)]
+struct Unaccepted {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Unaccepted {
+    /// What is to be told of another one, if it is time for it.
+    fn another(&mut self, why: &dyn std::fmt::Display, now: Instant) -> Option<String> {
+        if self.told_at.is_some_and(|at| now.duration_since(at) < TELLING) {
+            self.untold += 1;
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(match std::mem::take(&mut self.untold) {
+            0 => format!("A connection could not be accepted: {why}"),
+            more => format!(
+                "A connection could not be accepted: {why} (nor could others, {more} times since this was told last)"
+            ),
+        })
+    }
+}
+
 /// Accepts for as long as the service lives; with TLS if there is something to speak it by.
 pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    let mut unaccepted = Unaccepted::default();
     loop {
         match listener.accept().await {
             Err(error) => {
-                log!(Warning, "A connection could not be accepted: {error}");
+                if let Some(text) = unaccepted.another(&error, Instant::now()) {
+                    log!(Warning, "{text}");
+                }
                 tokio::time::sleep(RETRY).await;
             }
             Ok((mut socket, _)) if desk.clients.get() >= desk.settings.clients_max => {
@@ -69,7 +99,8 @@ pub async fn accept(desk: Rc<Desk>, listener: TcpListener, tls: Option<TlsAccept
     }
 }
 
-fn tune(socket: &TcpStream) {
+/// Of who comes, and of who is gone to.
+pub(super) fn tune(socket: &TcpStream) {
     // Only latency depends on it.
     let _ = socket.set_nodelay(true);
     // And on this only how long it counts whose machine is gone.
@@ -211,6 +242,19 @@ async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_accepted_is_told_once_a_minute() {
+        let (mut unaccepted, begun) = (Unaccepted::default(), Instant::now());
+        let mut told = |tenths: u64| {
+            let now = begun + Duration::from_millis(100 * tenths);
+            unaccepted.another(&"Too many open files", now)
+        };
+        assert_eq!(told(0).as_deref(), Some("A connection could not be accepted: Too many open files"));
+        assert!((1..600).all(|tenths| told(tenths).is_none()));
+        assert!(told(600).is_some_and(|text| text.contains("599 times")));
+        assert!((601..1200).all(|tenths| told(tenths).is_none()));
+    }
 
     #[tokio::test]
     async fn whose_machine_is_gone_is_found_out() {

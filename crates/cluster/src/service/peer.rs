@@ -1,5 +1,6 @@
 //! What this config server says to others: requests that only the leader carries out, who lives, and to a server that it is to be master.
 
+use super::client::tune;
 use super::desk::{Desk, Letter};
 use crate::control::Leader;
 use replication::insync::Loss;
@@ -19,6 +20,8 @@ use wire::{Decoder, Value, encode_request};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the leader may take for an order.
 const ORDER_PATIENCE: Duration = Duration::from_secs(3700);
+/// What is answered where the leader that was asked does not answer, and leads no more.
+const REPLACED: &str = "UNKNOWN the config server that leads is another now, and the one before has not said what has become of this: look, and say it again if it was not done";
 /// How often the leader is told who lives.
 const TELLING: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
@@ -92,7 +95,7 @@ impl Peer {
 
 async fn connect(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> std::io::Result<Box<dyn Socket>> {
     let socket = TcpStream::connect((host, port)).await?;
-    socket.set_nodelay(true)?;
+    tune(&socket);
     Ok(match tls {
         None => Box::new(socket),
         Some(context) => {
@@ -118,7 +121,17 @@ pub async fn pass_on(desk: &Desk, words: &[Vec<u8>]) -> Result<Value, String> {
     let mut peer = to(desk, &leader).await.map_err(|why| format!("NOLEADER the leader {why}"))?;
     let head = [&b"CONFIG-SERVER"[..], b"PASSED"];
     let words: Vec<&[u8]> = head.into_iter().chain(words.iter().map(Vec::as_slice)).collect();
-    peer.ask(&words, ORDER_PATIENCE).await
+    let mut published = desk.published.clone();
+    let is_replaced = async {
+        // The service may have ended: then so does this.
+        let _ = published.wait_for(|published| published.leader.as_ref() != Some(&leader)).await;
+        // One that lives says itself that it leads no more.
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        answer = peer.ask(&words, ORDER_PATIENCE) => answer,
+        () = is_replaced => Err(REPLACED.to_owned()),
+    }
 }
 
 /// Tells the leader who lives, as long as it is another.

@@ -4,6 +4,7 @@ use super::desk::{Desk, Letter, Question, in_thread};
 use super::{moves, peer};
 use crate::control::{Force, Losing, Order, Restored, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
+use replication::insync::Decision;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -438,9 +439,10 @@ async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
         }
         ("PROMOTE", [shard, heir, accept, rest @ ..]) if upper(accept) == "ACCEPT-LOSS" => {
             let gone = match rest {
-                [] => BTreeSet::new(),
+                [] => None,
+                [word, nobody] if upper(word) == "GONE" && nobody == b"-" => Some(BTreeSet::new()),
                 [word, ids @ ..] if upper(word) == "GONE" && !ids.is_empty() => {
-                    ids.iter().map(|word| id(word)).collect::<Result<_, _>>()?
+                    Some(ids.iter().map(|word| id(word)).collect::<Result<_, _>>()?)
                 }
                 _ => return Err(syntax()),
             };
@@ -462,8 +464,8 @@ const HELP: &[&str] = &[
     "    A server goes with its shard, if it is the only one there, and the shard has no slots.",
     "CLUSTER SWITCH SHARD [TO ID]",
     "    Another member is the shard's master. Nothing is lost.",
-    "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...]",
-    "    A shard whose members are all gone for good begins anew with what this server has.",
+    "CLUSTER PROMOTE SHARD ID ACCEPT-LOSS [GONE ID ...|-]",
+    "    A shard whose members are all gone for good begins anew with what this server has; without GONE: what is known of it.",
     "CLUSTER MEET-SERVER ID",
     "    Clients of Redis Cluster are told of a server that waits for a place.",
     "CLUSTER PLACE-SERVER ID SHARD",
@@ -579,8 +581,17 @@ fn try_to_set(store: &dyn Store, name: &str) -> Answer {
     }
 }
 
-/// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows, and that who becomes master
-/// has a place in the cluster: `server_of` gives the key of a node's server.
+/// Who is master or a member by a decision and was not by what the store holds.
+fn newly_named(next: &Decision, entry: &str) -> BTreeSet<u32> {
+    let before = Standing::from_line(entry);
+    let (master, members) = (before.as_ref().and_then(Standing::master), before.map(|one| one.members()));
+    let members = members.unwrap_or_default();
+    let new = next.members.iter().map(|member| member.node.0).filter(|node| !members.contains(node));
+    new.chain(Some(next.master.node.0).filter(|node| Some(*node) != master)).collect()
+}
+
+/// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows, and that who becomes master or a
+/// member has a place in the cluster: `server_of` gives the key of a node's server.
 fn set(
     store: &dyn Store,
     name: &str,
@@ -592,7 +603,7 @@ fn set(
         Some(Standing::Begun(decision)) if Some(decision.version.0) == version.checked_add(1) => decision,
         _ => return Err(format!("ERR that is no decision of version {}", version.saturating_add(1))),
     };
-    let master = next.master.node.0;
+    let unavailable = |Unavailable(why): Unavailable| format!("UNREACHED the decision is not made: {why}");
     for _ in 0..TRIES {
         let entry = there(store, name)?;
         let (now, shown) = decided(&entry)?;
@@ -601,12 +612,12 @@ fn set(
         }
         let put = Write::Put { key: name.to_owned(), value: line.to_owned(), lease: None };
         let mut compares = vec![Compare { key: name.to_owned(), revision: entry.revision }];
-        if Standing::from_line(&entry.value).and_then(|standing| standing.master()) != Some(master) {
-            // It may be removed at the same time.
-            let server = server_of(master).map(|key| store.get(&key)).transpose();
-            match server.map_err(|Unavailable(why)| format!("UNREACHED the decision is not made: {why}"))? {
+        // They may be removed at the same time.
+        for node in newly_named(&next, &entry.value) {
+            let server = server_of(node).map(|key| store.get(&key)).transpose().map_err(unavailable)?;
+            match server {
                 Some(Some(server)) => compares.push(Compare { key: server.key, revision: server.revision }),
-                _ => return Err(format!("UNREACHED node {master} has no place in the cluster")),
+                _ => return Err(format!("UNREACHED node {node} has no place in the cluster")),
             }
         }
         match store.change(&Change { compares, writes: vec![put] }) {
@@ -619,4 +630,29 @@ fn set(
         }
     }
     Err("UNREACHED others change the decision at the same time; ask again".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use replication::insync::{Epoch, Life, MemberId, NodeId, Version};
+
+    #[test]
+    fn whoever_a_decision_newly_names_has_to_have_a_place() {
+        let member = |node| MemberId { node: NodeId(node), life: Life(1) };
+        let decision = |master, members: &[u32]| Decision {
+            version: Version(1),
+            epoch: Epoch(1),
+            master: member(master),
+            members: members.iter().copied().map(member).collect(),
+            is_lossy: false,
+        };
+        let before = Standing::Begun(decision(1, &[1, 2])).to_line();
+        let new = |master, members: &[u32]| newly_named(&decision(master, members), &before);
+        assert_eq!(new(1, &[1, 2]), BTreeSet::new());
+        assert_eq!(new(1, &[1]), BTreeSet::new(), "who leaves may have none");
+        assert_eq!(new(1, &[1, 2, 3]), BTreeSet::from([3]));
+        assert_eq!(new(2, &[2, 4]), BTreeSet::from([2, 4]));
+        assert_eq!(newly_named(&decision(1, &[1]), "none 0 1"), BTreeSet::from([1]));
+    }
 }

@@ -193,7 +193,7 @@ impl<S: Service> Place<S> {
     /// Takes the connection away from its worker, unless it is being served at this moment. Its task ends.
     pub fn leave(&self, service: &S) -> Leaving<S> {
         let Ok(mut place) = self.0.try_borrow_mut() else { return Leaving::Stays };
-        let Some(mut connection) = place.take_if(|connection| !connection.session.owes()) else {
+        let Some(mut connection) = place.take_if(|connection| !connection.session.is_tied()) else {
             return Leaving::Stays;
         };
         connection.leave_pause();
@@ -431,8 +431,7 @@ impl<S: Service> Connection<S> {
             self.wait = None;
         }
         self.is_called_home |= signals.contains(Signal::GO_HOME);
-        // What it owes comes to this worker.
-        let goes_home = !self.session.owes()
+        let goes_home = !self.session.is_tied()
             && std::mem::take(&mut self.is_called_home)
             && service.net().placement.may_leave(desk.index, self.session.client().home())
             && self.session.closing() == Closing::No;

@@ -33,6 +33,7 @@ pub use subscriptions::{Kind, Subscriptions};
 
 use net::client::{self, Client, Clients};
 use std::sync::Arc;
+use value::glob::{Case, glob_match};
 
 /// The name of a channel or a pattern, shared by the registry and the sessions.
 type Name = Arc<[u8]>;
@@ -86,6 +87,34 @@ impl PubSub {
             })
     }
 
+    /// Posts a message of a channel to those who listen to it by this name: what whoever was heard of it has told. Of patterns that is told apart.
+    pub fn tell(&self, clients: &Clients, channel: &[u8], message: &[u8]) {
+        self.channels.with(channel, |subscribers| {
+            subscribers.map_or(0, |subscribers| post(clients, subscribers, &[b"message", channel, message]))
+        });
+    }
+
+    /// Posts a message of a channel to those who listen to this very pattern.
+    pub fn tell_pattern(&self, clients: &Clients, pattern: &[u8], channel: &[u8], message: &[u8]) {
+        self.patterns.with(pattern, |subscribers| {
+            post(clients, subscribers, &[b"pmessage", pattern, channel, message]);
+        });
+    }
+
+    /// How many listen to this channel or pattern, by this very name.
+    pub fn listeners(&self, kind: Kind, name: &[u8]) -> usize {
+        match kind {
+            Kind::Channel => self.channels.subscribers_of(name),
+            Kind::ShardChannel => self.shard_channels.subscribers_of(name),
+            Kind::Pattern => self.patterns.subscribers_of(name),
+        }
+    }
+
+    /// How many listen to patterns that fit a channel.
+    pub fn fitting(&self, channel: &[u8]) -> usize {
+        self.patterns.matching(channel, |_, all| all.iter().len())
+    }
+
     /// SPUBLISH: posts a message to all subscribers of a shard channel. Returns how many
     /// they are.
     pub fn publish_in_shard(&self, clients: &Clients, channel: &[u8], message: &[u8]) -> usize {
@@ -100,6 +129,11 @@ impl PubSub {
         self.shard_channels.for_each(|name, client| visit(Kind::ShardChannel, name, client));
         self.patterns.for_each(|name, client| visit(Kind::Pattern, name, client));
     }
+}
+
+/// Whether a channel fits a pattern.
+pub fn fits(pattern: &[u8], channel: &[u8]) -> bool {
+    glob_match(pattern, channel, Case::Sensitive)
 }
 
 fn post(clients: &Clients, subscribers: &Subscribers, words: &[&[u8]]) -> usize {

@@ -52,6 +52,18 @@ impl Patterns {
         self.count.store(known.len(), Ordering::Release);
     }
 
+    /// Runs `work` with a pattern's subscribers, if it has some.
+    pub(super) fn with(&self, pattern: &[u8], work: impl FnOnce(&Subscribers)) {
+        if let Some(subscribers) = self.known.read().get(pattern) {
+            work(subscribers);
+        }
+    }
+
+    /// How many sessions listen to a pattern.
+    pub(super) fn subscribers_of(&self, pattern: &[u8]) -> usize {
+        self.known.read().get(pattern).map_or(0, |subscribers| subscribers.iter().len())
+    }
+
     /// Runs `work` for each pattern that fits a channel; returns the sum of the results.
     pub(super) fn matching(&self, channel: &[u8], work: impl Fn(&[u8], &Subscribers) -> usize) -> usize {
         if self.count() == 0 {

@@ -8,10 +8,11 @@
 //! 1. Replies leave whole and in the order of the requests.
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
-use crate::joins::Join;
+use crate::joins::{Join, Part, Step};
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use wire::Protocol;
 
 /// What a conversation keeps of its memory for the next one.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -21,6 +22,11 @@ const KEPT_BYTES_MAX: usize = 16 << 10;
 pub struct Key {
     place: u32,
     generation: u32,
+}
+
+impl Key {
+    /// Nobody's: what is owed to it comes to nobody.
+    pub const NOBODY: Key = Key { place: u32::MAX, generation: 0 };
 }
 
 /// A reply that is owed.
@@ -40,8 +46,12 @@ enum Owed {
 #[derive(Debug)]
 struct Gathered {
     join: Join,
+    /// The client's protocol and database.
+    speaks: (Protocol, usize),
     parts: Vec<Vec<u8>>,
     missing: usize,
+    /// How long those are together that have come.
+    bytes: usize,
     is_wanted: bool,
 }
 
@@ -70,6 +80,20 @@ struct Conversation {
 pub struct Conversations {
     places: Vec<Conversation>,
     free: Vec<u32>,
+    /// What is to be asked before replies can be made that are made of several.
+    further: Vec<Further>,
+}
+
+/// A request that is to be made before a reply can be.
+pub struct Further {
+    /// Whose.
+    pub whose: Key,
+    /// Which reply its own is a part of.
+    pub reply: (u32, u16),
+    /// In which protocol and database.
+    pub speaks: (Protocol, usize),
+    /// What is asked of whom.
+    pub part: Part,
 }
 
 impl Conversations {
@@ -112,10 +136,16 @@ impl Conversations {
         self.push(key, if is_wanted { Owed::Waited } else { Owed::Unwanted })
     }
 
-    /// A reply more is owed that so many servers make; gives its number.
-    pub fn owe_joined(&mut self, key: Key, (join, parts): (Join, usize), is_wanted: bool) -> u32 {
+    /// A reply more is owed that so many servers make, in a client's protocol and database; gives its number.
+    pub fn owe_joined(
+        &mut self,
+        key: Key,
+        (join, parts): (Join, usize),
+        speaks: (Protocol, usize),
+        is_wanted: bool,
+    ) -> u32 {
         let parts = vec![Vec::new(); parts];
-        let gathered = Gathered { join, missing: parts.len(), parts, is_wanted };
+        let gathered = Gathered { join, missing: parts.len(), parts, bytes: 0, speaks, is_wanted };
         self.push(key, Owed::Gathered(Box::new(gathered)))
     }
 
@@ -133,11 +163,23 @@ impl Conversations {
         let joined;
         let reply = match owed {
             Owed::Unwanted => &[],
-            Owed::Gathered(gathered) => {
-                let Some(whole) = gathered.take(part, reply) else { return };
-                joined = whole;
-                &joined[..]
-            }
+            Owed::Gathered(gathered) => match gathered.take(part, reply) {
+                None => return,
+                Some(Step::More(parts)) => {
+                    let (parts, speaks) = (parts.into_iter().zip(0..), gathered.speaks);
+                    let further = parts.map(|(part, place)| Further {
+                        whose: key,
+                        reply: (number, place),
+                        speaks,
+                        part,
+                    });
+                    return self.further.extend(further);
+                }
+                Some(Step::Whole(whole)) => {
+                    joined = whole;
+                    &joined[..]
+                }
+            },
             Owed::Waited | Owed::Kept(_) => reply,
         };
         if at > 0 {
@@ -160,6 +202,12 @@ impl Conversations {
         {
             client.wake();
         }
+    }
+
+    /// Takes what is to be asked before replies can be made.
+    #[inline]
+    pub fn take_further(&mut self) -> Vec<Further> {
+        std::mem::take(&mut self.further)
     }
 
     /// Something that a client has asked for goes elsewhere.
@@ -189,13 +237,31 @@ impl Conversations {
 
 impl Gathered {
     /// A part has come. Some: it was the last one.
-    fn take(&mut self, part: u16, reply: &[u8]) -> Option<Vec<u8>> {
-        if self.is_wanted {
+    fn take(&mut self, part: u16, reply: &[u8]) -> Option<Step> {
+        self.bytes += reply.len();
+        let is_too_long = self.bytes > self.join.bytes_max();
+        if is_too_long {
+            self.parts.fill(Vec::new());
+        } else if self.is_wanted {
             self.parts[usize::from(part)] = reply.to_vec();
         }
         self.missing -= 1;
-        let is_whole = self.missing == 0;
-        is_whole.then(|| if self.is_wanted { self.join.of(&self.parts) } else { Vec::new() })
+        if self.missing > 0 {
+            return None;
+        }
+        if !self.is_wanted {
+            return Some(Step::Whole(Vec::new()));
+        }
+        if is_too_long {
+            return Some(Step::Whole(self.join.too_long()));
+        }
+        self.bytes = 0;
+        let step = self.join.step(&std::mem::take(&mut self.parts));
+        if let Step::More(more) = &step {
+            self.parts = vec![Vec::new(); more.len()];
+            self.missing = more.len();
+        }
+        Some(step)
     }
 }
 

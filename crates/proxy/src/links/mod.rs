@@ -7,15 +7,20 @@
 //! Thread rule: a worker's own.
 
 pub mod conversation;
-mod redirect;
+pub mod own;
+pub mod redirect;
+mod socket;
 mod task;
 mod turns;
 
+use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
-use conversation::{Conversations, Key};
+use conversation::{Conversations, Further, Key};
 use net::client::Client;
+use own::{Owners, Ownership, Watching};
 use redirect::Redirection;
+pub use socket::Socket;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -24,6 +29,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
+pub use task::connect;
 use turns::Turns;
 use wire::Protocol;
 
@@ -48,23 +54,15 @@ const REDIRECTIONS_MAX: u8 = 16;
 /// Whose reply comes next.
 #[derive(Clone, Debug)]
 struct Ticket {
-    whose: Key,
-    /// Which reply it is of those that its client is owed, and which part of it.
-    reply: (u32, u16),
-    /// The slot of its keys; None: it has none, or of several.
-    slot: Option<u16>,
+    pushed: Pushed,
     /// How long the request is.
     bytes: usize,
-    /// How many replies there are to it, of which the last one counts: a transaction is one request here.
-    replies: usize,
-    /// How many of these have come.
+    /// How many of its replies have come.
     came: usize,
     /// What one of them said that was sent elsewhere.
     moved: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
-    /// A script has made its reply, and may have made what says that a slot is elsewhere.
-    is_of_script: bool,
     /// How many bytes of it are an ASKING in front, which is for one server.
     asking_bytes: usize,
 }
@@ -110,6 +108,10 @@ struct Link {
     is_begun: bool,
     /// Clients whose next request waits until there is room.
     waiting: Turns,
+    /// It is one client's at a time; None: it is everybody's.
+    own: Option<Ownership>,
+    /// Its task is to end.
+    is_over: bool,
 }
 
 /// Which link.
@@ -119,9 +121,12 @@ pub struct LinkTo {
     pub node: NodeNo,
     /// What is spoken.
     pub protocol: Protocol,
-    /// The database.
+    /// The database, or [`NO_DB`].
     pub db: usize,
 }
+
+/// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
+pub const NO_DB: usize = DATABASES_MAX;
 
 /// A request on its way: whose it is, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +141,26 @@ pub struct Pushed {
     pub replies: usize,
     /// A script makes its reply.
     pub is_of_script: bool,
+    /// It may wait at the server for as long as it likes.
+    pub waits: bool,
+    /// What its client is told if it is certain that it was not executed, and is not to be tried again.
+    pub unless_executed: Option<&'static [u8]>,
+    /// What it means for keys that are watched over the same link.
+    pub watching: Watching,
+}
+
+impl Pushed {
+    /// A request with one reply, which comes to nobody.
+    pub const ONE: Pushed = Pushed {
+        whose: Key::NOBODY,
+        reply: (0, 0),
+        slot: None,
+        replies: 1,
+        is_of_script: false,
+        waits: false,
+        unless_executed: None,
+        watching: Watching::GoesOn,
+    };
 }
 
 /// All links of a worker.
@@ -143,6 +168,8 @@ pub struct Links {
     links: Vec<Link>,
     /// Where the links are: by database, then by server and protocol.
     places: Vec<Vec<Option<usize>>>,
+    /// Which of them clients have to themselves.
+    owners: Owners,
     /// What clients are owed.
     pub conversations: Conversations,
     /// Who has which slot, as far as this worker has seen.
@@ -170,6 +197,7 @@ pub fn begin(proxy: &Arc<Proxy>) -> SharedLinks {
     let links = Links {
         links: Vec::new(),
         places: Vec::new(),
+        owners: Owners::default(),
         conversations: Conversations::default(),
         routes: proxy.upstream.routes(),
         proxy: proxy.clone(),
@@ -188,6 +216,15 @@ pub fn forget(key: Key) {
     HERE.with_borrow(|here| {
         if let Some(links) = here {
             links.borrow_mut().conversations.end(key);
+        }
+    });
+}
+
+/// A client of this thread has gone away that has a link to itself, or may have.
+pub fn dismiss(client: u64) {
+    HERE.with_borrow(|here| {
+        if let Some(links) = here {
+            links.borrow_mut().dismiss(client);
         }
     });
 }
@@ -229,19 +266,8 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let Pushed { whose, reply, slot, replies, is_of_script } = pushed;
-        let ticket = Ticket {
-            whose,
-            reply,
-            slot,
-            bytes: request.len(),
-            replies,
-            came: 0,
-            moved: None,
-            redirections: 0,
-            is_of_script,
-            asking_bytes: 0,
-        };
+        let ticket =
+            Ticket { pushed, bytes: request.len(), came: 0, moved: None, redirections: 0, asking_bytes: 0 };
         self.enqueue(at, request, ticket);
     }
 
@@ -318,7 +344,7 @@ impl Links {
             return Err(io::ErrorKind::InvalidData.into());
         };
         ticket.came += 1;
-        if ticket.came < ticket.replies {
+        if ticket.came < ticket.pushed.replies {
             if ticket.moved.is_none() && reply.starts_with(b"-MOVED ") {
                 ticket.moved = Some(reply.into());
             }
@@ -334,9 +360,13 @@ impl Links {
                 return Ok(());
             }
         }
-        self.conversations.answer(ticket.whose, ticket.reply, reply);
+        self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, reply);
+        self.ask_further();
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
+        }
+        if self.links[at].own.is_some() {
+            self.settle_own(at);
         }
         Ok(())
     }
@@ -347,8 +377,27 @@ impl Links {
         let link = &mut self.links[at];
         let said_by = &self.routes.nodes[usize::from(link.way.node)];
         let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
-        let Some(found) = found.filter(|found| ticket.slot == Some(found.slot())) else { return false };
-        if ticket.is_of_script {
+        // Whoever has asked for it takes it from there.
+        match &found {
+            Some(_) if ticket.pushed.slot.is_some() || ticket.pushed.is_of_script => {}
+            Some(Redirection::Moved(slot, node)) => {
+                self.proxy.upstream.note_moved(*slot, node.clone());
+            }
+            Some(Redirection::Ask(_, node)) => {
+                self.proxy.upstream.note_node(node.clone());
+            }
+            None => {}
+        }
+        let Some(found) = found.filter(|found| ticket.pushed.slot == Some(found.slot())) else {
+            return false;
+        };
+        if let Some(instead) = ticket.pushed.unless_executed {
+            self.proxy.upstream.hurry();
+            self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+            self.settle_own(at);
+            return true;
+        }
+        if ticket.pushed.is_of_script {
             // Anybody's script can say so. Who asks the nodes finds out.
             self.proxy.upstream.hurry();
             return false;
@@ -360,20 +409,23 @@ impl Links {
         let Some(to) = to else { return false };
         let begin = link.answered - ticket.bytes + ticket.asking_bytes;
         let request = link.requests[begin..link.answered].to_vec();
-        let asked = usize::from(ticket.asking_bytes > 0);
-        let (whose, slot) = (ticket.whose, ticket.slot);
+        let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
             moved: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),
-            replies: ticket.replies - asked,
+            pushed: Pushed {
+                replies: ticket.pushed.replies - usize::from(ticket.asking_bytes > 0),
+                ..ticket.pushed
+            },
             asking_bytes: 0,
-            ..ticket.clone()
         };
         // All of them go where the last one was sent.
-        for parked in
-            link.parked.iter_mut().filter(|one| one.ticket.whose == whose && one.ticket.slot == slot)
+        for parked in link
+            .parked
+            .iter_mut()
+            .filter(|one| one.ticket.pushed.whose == whose && one.ticket.pushed.slot == slot)
         {
             (parked.to, parked.is_asking) = (to, is_asking);
         }
@@ -386,10 +438,20 @@ impl Links {
         true
     }
 
+    /// Asks what is to be known before a reply can be made of which a part has come.
+    #[inline]
+    fn ask_further(&mut self) {
+        for Further { whose, reply, speaks: (protocol, db), part } in self.conversations.take_further() {
+            let (node, slot, request) = part;
+            let to = self.place(LinkTo { node, protocol, db });
+            self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
+        }
+    }
+
     /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
     fn note_done(&mut self, at: usize, done: &Ticket) {
-        for parked in self.links[at].take_parked(done.whose, done.slot) {
-            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+        for parked in self.links[at].take_parked(done.pushed.whose, done.pushed.slot) {
+            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
         }
     }
 
@@ -397,7 +459,7 @@ impl Links {
     fn send_elsewhere(&mut self, at: usize, whose: Key, slot: Option<u16>) {
         let way = self.links[at].way;
         for parked in self.links[at].take_parked(whose, slot) {
-            let to = self.place(LinkTo { node: parked.to, ..way });
+            let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.pushed.watching);
             let Parked { mut ticket, request, is_asking, .. } = parked;
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
@@ -406,7 +468,8 @@ impl Links {
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
                     ticket.asking_bytes = bytes.len();
                     bytes.extend_from_slice(&request);
-                    (ticket.bytes, ticket.replies) = (bytes.len(), ticket.replies + 1);
+                    ticket.bytes = bytes.len();
+                    ticket.pushed.replies += 1;
                     self.enqueue(to, &bytes, ticket);
                 }
             }
@@ -441,17 +504,20 @@ impl Link {
             is_listed: false,
             is_begun: false,
             waiting: Turns::default(),
+            own: None,
+            is_over: false,
         }
     }
 
     /// Whether a client has requests of a slot under way.
     fn has_of(&self, whose: Key, slot: Option<u16>) -> bool {
-        self.tickets.iter().any(|ticket| ticket.whose == whose && ticket.slot == slot)
+        self.tickets.iter().any(|ticket| ticket.pushed.whose == whose && ticket.pushed.slot == slot)
     }
 
     /// Takes a client's requests of a slot that were sent elsewhere, in their order.
     fn take_parked(&mut self, whose: Key, slot: Option<u16>) -> Vec<Parked> {
-        let is_its = |parked: &mut Parked| parked.ticket.whose == whose && parked.ticket.slot == slot;
+        let is_its =
+            |parked: &mut Parked| parked.ticket.pushed.whose == whose && parked.ticket.pushed.slot == slot;
         self.parked.extract_if(.., is_its).collect()
     }
 

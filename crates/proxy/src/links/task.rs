@@ -3,11 +3,11 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
-use super::{Link, LinkTo, Links, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::socket::Socket;
+use super::{Link, LinkTo, Links, NO_DB, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
 use crate::upstream::Node;
 use config::LogLevel;
-use net::accept;
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,7 +18,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use telemetry::{log, logger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use wire::scan::{Kind, Scanner};
 use wire::{Protocol, encode_request};
@@ -37,9 +36,11 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
     let silence_max = Duration::from_secs(u64::from(proxy.host.engine.config.proxy_shard_timeout_s()));
     let mut is_told = false;
     loop {
-        poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
-        let connected = timeout(CONNECTING_MAX, connect(&proxy, server, way)).await;
-        match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+        let is_asked = poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
+        if !is_asked {
+            return links.borrow_mut().note_over(at);
+        }
+        match connect(&proxy, server, way).await {
             Ok(socket) => {
                 is_told = false;
                 links.borrow_mut().links[at].is_woken = true;
@@ -54,7 +55,7 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                     );
                 }
                 // What the system has not delivered is not to be executed behind what goes over the next one. Where it cannot be had, nothing is lost.
-                let _ = SockRef::from(&talking.socket).set_linger(Some(Duration::ZERO));
+                let _ = SockRef::from(talking.socket.tcp()).set_linger(Some(Duration::ZERO));
                 let has_answered = talking.has_answered;
                 drop(talking);
                 links.borrow_mut().lose_written(at);
@@ -84,13 +85,21 @@ fn sentence(error: &io::Error) -> String {
 }
 
 /// Connects, says who it is and which protocol it speaks, and selects the database; all of that is answered well before anything is sent for a client.
-async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<TcpStream, String> {
+///
+/// # Errors
+/// Why that is not so.
+pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
+    let connected = timeout(CONNECTING_MAX, introduce(proxy, server, way)).await;
+    connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+}
+
+async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
     let failed = |error: io::Error| sentence(&error);
     let no_reply = || "what comes is no reply".to_owned();
-    let mut socket = TcpStream::connect((&*server.host, server.port)).await.map_err(failed)?;
-    accept::tune(&socket, proxy.host.engine.config.tcp_keepalive_s()).map_err(failed)?;
+    let mut socket = Socket::connect(proxy, server).await.map_err(failed)?;
     let (said, mut owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
+    socket.flush().await.map_err(failed)?;
     let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
     while owed > 0 {
         let bytes = socket.read(&mut buffer).await.map_err(failed)?;
@@ -129,16 +138,21 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
         (true, false) => say(&[b"AUTH", &password]),
         (false, _) => say(&[b"AUTH", &user, &password]),
     }
-    if way.protocol == Protocol::Resp3 {
-        say(&[b"HELLO", b"3"]);
+    match way.protocol {
+        Protocol::Resp3 => say(&[b"HELLO", b"3"]),
+        // A server answers while a script runs.
+        Protocol::Resp2 if way.db == NO_DB => say(&[b"HELLO", b"2"]),
+        Protocol::Resp2 => {}
     }
-    say(&[b"SELECT", way.db.to_string().as_bytes()]);
+    if way.db != NO_DB {
+        say(&[b"SELECT", way.db.to_string().as_bytes()]);
+    }
     (said, owed)
 }
 
 /// One connection of a link.
 struct Talking {
-    socket: TcpStream,
+    socket: Socket,
     scanner: Scanner,
     /// The beginning of a reply whose end has not come.
     partial: Vec<u8>,
@@ -153,7 +167,7 @@ struct Talking {
 }
 
 impl Talking {
-    fn new(socket: TcpStream, silence_max: Duration) -> Talking {
+    fn new(socket: Socket, silence_max: Duration) -> Talking {
         let (scanner, partial) = (Scanner::default(), Vec::new());
         Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false, has_answered: false }
     }
@@ -171,6 +185,9 @@ impl Talking {
 
     fn talk(&mut self, links: &mut Links, at: usize, context: &mut Context<'_>) -> io::Result<()> {
         let link = &mut links.links[at];
+        if link.is_over {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         if link.waker.is_none() {
             link.waker = Some(context.waker().clone());
         }
@@ -199,7 +216,8 @@ impl Talking {
 
     /// Whether nothing has come for too long. One alarm serves for many requests, so that a busy link sets none.
     fn is_silent(&mut self, link: &Link, context: &mut Context<'_>) -> bool {
-        if self.silence_max.is_zero() || link.tickets.is_empty() {
+        let may_be_silent = link.tickets.front().is_none_or(|ticket| ticket.pushed.waits);
+        if self.silence_max.is_zero() || may_be_silent {
             self.alarm = None;
             return false;
         }
@@ -232,6 +250,11 @@ impl Talking {
                     break;
                 }
             }
+        }
+        // With TLS what was taken may not have left.
+        match Pin::new(&mut self.socket).poll_flush(context) {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => link.is_blocked = true,
         }
         Ok(())
     }
@@ -267,13 +290,17 @@ impl Talking {
 }
 
 impl Link {
-    /// Ready when there is something to send.
-    fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when there is something to send, which is true, or nothing will ever be.
+    fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         self.is_woken = false;
         if self.waker.is_none() {
             self.waker = Some(context.waker().clone());
         }
-        if self.tickets.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        match self.tickets.is_empty() {
+            _ if self.is_over => Poll::Ready(false),
+            true => Poll::Pending,
+            false => Poll::Ready(true),
+        }
     }
 
     /// Nothing is under way any more.
@@ -303,21 +330,27 @@ impl Links {
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();
         self.refuse_parked(at);
+        self.disturb_own(at);
         let link = &mut self.links[at];
         let (mut end, written) = (link.answered, link.written);
         let (tickets, requests) = link.empty();
         for ticket in tickets {
             let begin = end;
             end += ticket.bytes;
-            if begin >= written {
+            let was_written = begin < written;
+            if let Some(instead) = ticket.pushed.unless_executed.filter(|_| !was_written) {
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+            } else if !was_written {
                 link.requests.extend_from_slice(&requests[begin..end]);
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
             } else {
-                self.conversations.answer(ticket.whose, ticket.reply, UNANSWERED);
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, UNANSWERED);
             }
         }
         link.wake_waiting();
+        self.settle_own(at);
+        self.ask_further();
     }
 
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
@@ -325,31 +358,38 @@ impl Links {
         self.proxy.upstream.hurry();
         self.look_at_routes();
         self.refuse_parked(at);
+        self.disturb_own(at);
         let way = self.links[at].way;
         let mut end = self.links[at].answered;
         let (tickets, requests) = self.links[at].empty();
         for mut ticket in tickets {
             let begin = end;
             end += ticket.bytes;
-            let owner = ticket.slot.and_then(|slot| self.routes.of(slot));
+            let owner = ticket.pushed.slot.and_then(|slot| self.routes.of(slot));
+            if let Some(instead) = ticket.pushed.unless_executed {
+                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+                continue;
+            }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
                 // What was asked for elsewhere for once is not this one's.
                 Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
-                    self.conversations.note_redirected(ticket.whose);
-                    let to = self.place(LinkTo { node, ..way });
+                    self.conversations.note_redirected(ticket.pushed.whose);
+                    let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.pushed.watching);
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
-                _ => self.conversations.answer(ticket.whose, ticket.reply, error),
+                _ => self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, error),
             }
         }
         self.links[at].wake_waiting();
+        self.settle_own(at);
+        self.ask_further();
     }
 
     /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
     fn refuse_parked(&mut self, at: usize) {
         for parked in std::mem::take(&mut self.links[at].parked) {
-            self.conversations.answer(parked.ticket.whose, parked.ticket.reply, &parked.error);
+            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
         }
     }
 }

@@ -1,21 +1,19 @@
 //! A Redis Cluster, or Tarn's: asked for its slots when the proxy begins, every few seconds, and whenever a node says that a slot is elsewhere.
 
+use super::asking::ask;
 use super::{NOBODY, Node, NodeNo, Routes, Upstream};
-use net::connect::{Outgoing, encode_authentication};
-use std::io::{self, ErrorKind};
+use server::server::Server;
 use std::ops::Range;
-use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use telemetry::log;
-use wire::{Decoder, SLOTS, Value, encode_request};
+use wire::{SLOTS, Value};
 
 /// How often it is asked where nothing says that slots are elsewhere.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// How soon it is asked again at the soonest.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
-/// How long one node may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whoever asks.
 pub struct Asking {
@@ -23,17 +21,14 @@ pub struct Asking {
     seeds: Vec<Node>,
     /// All others that nodes have named, replicas among them: one of them may be all that is left.
     others: Vec<Node>,
-    /// What they want to be told.
-    credentials: Credentials,
+    /// Whose directives say how they are reached.
+    host: Arc<Server>,
 }
-
-/// What nodes want to be told: nothing, a password, or a name and one. It may change.
-pub type Credentials = Box<dyn Fn() -> Vec<Vec<u8>> + Send>;
 
 impl Asking {
     /// Whoever asks these.
-    pub fn new(seeds: Vec<Node>, credentials: Credentials) -> Asking {
-        Asking { seeds, others: Vec::new(), credentials }
+    pub fn new(seeds: Vec<Node>, host: Arc<Server>) -> Asking {
+        Asking { seeds, others: Vec::new(), host }
     }
 
     /// Asks one node after the other, masters first, until one tells who has which slot; all servers keep the numbers that they have.
@@ -45,7 +40,7 @@ impl Asking {
         let mut reason = "no node is named".to_owned();
         let mut found = None;
         for node in masters.chain(&self.seeds).chain(&self.others) {
-            let asked = self.ask_one(node).map_err(|error| config::sentence(&error));
+            let asked = ask(&self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
             match asked.and_then(|replies| look_at(&replies, known, node)) {
                 Ok(told) => {
                     found = Some(told);
@@ -57,41 +52,6 @@ impl Asking {
         let (routes, others) = found.ok_or(reason)?;
         self.others = others;
         Ok(routes)
-    }
-
-    /// What a node says of the cluster's state, and of its slots; an error instead of either.
-    fn ask_one(&self, node: &Node) -> io::Result<Vec<Value>> {
-        let deadline = Instant::now() + PATIENCE;
-        let look = &mut || Ok(());
-        let mut outgoing = Outgoing::connect(node.host.clone(), node.port, None, deadline, look)?;
-        let credentials = (self.credentials)();
-        let mut said = Vec::new();
-        let mut is_greeted = credentials.is_empty();
-        if !is_greeted {
-            let words: Vec<&[u8]> = credentials.iter().map(Vec::as_slice).collect();
-            encode_authentication(&mut said, &words);
-        }
-        encode_request(&mut said, &[b"CLUSTER", b"INFO"]);
-        encode_request(&mut said, &[b"CLUSTER", b"SLOTS"]);
-        outgoing.write_all(&said, look)?;
-        let (mut decoder, mut buffer, mut replies) = (Decoder::new(), [0; 16 << 10], Vec::new());
-        loop {
-            let bytes = outgoing.read(&mut buffer, look)?;
-            if bytes == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            decoder.feed(&buffer[..bytes]);
-            while let Some(reply) = decoder.decode().map_err(|_| io::Error::from(ErrorKind::InvalidData))? {
-                let is_error = matches!(reply, Value::Error(_));
-                if is_greeted || is_error {
-                    replies.push(reply);
-                }
-                is_greeted = true;
-                if is_error || replies.len() == 2 {
-                    return Ok(replies);
-                }
-            }
-        }
     }
 
     /// Follows the cluster for as long as there is a proxy.

@@ -5,11 +5,15 @@
 //!
 //! Thread rule: shared. A worker has the routes that it has seen last, and looks once a batch whether there are newer ones.
 
+mod asking;
 mod cluster;
 mod layout;
 
-use cluster::{Asking, Credentials};
+pub use asking::ask;
+
+use cluster::Asking;
 use parking_lot::{Mutex, RwLock};
+use server::server::Server;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +84,11 @@ impl Routes {
         Some(self.slots[usize::from(slot)]).filter(|node| *node != NOBODY)
     }
 
+    /// How many slots a server has.
+    pub fn slots_of(&self, node: NodeNo) -> usize {
+        self.slots.iter().filter(|owner| **owner == node).count()
+    }
+
     /// The number of a server, which it has from now on.
     fn number(&mut self, node: Node) -> Option<NodeNo> {
         let known = self.nodes.iter().position(|known| *known == node);
@@ -121,9 +130,9 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong with the text, or why no node tells its slots.
-    pub fn cluster(text: &str, credentials: Credentials) -> Result<Arc<Upstream>, String> {
+    pub fn cluster(text: &str, host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
         let seeds = text.split(',').map(|word| Node::parse(word.trim())).collect::<Result<Vec<_>, _>>()?;
-        let mut asking = Asking::new(seeds, credentials);
+        let mut asking = Asking::new(seeds, host.clone());
         let routes = asking.ask(&Routes::empty(true))?;
         let (hurry, hurried) = sync_channel(1);
         let upstream = Arc::new(Upstream::new(routes, Some(Mutex::new(hurry))));

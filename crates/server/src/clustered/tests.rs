@@ -6,7 +6,7 @@ use super::*;
 use crate::shard::Promotion;
 use config::Startup;
 use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Version, Writes};
-use topology::Route;
+use topology::{Move, Route, SlotRange, Stage};
 
 const TEXT: &str = "\
 tarn-topology 1 c0ffee 7
@@ -70,6 +70,24 @@ fn a_store_that_has_forgotten_moves_is_known() {
     assert!(!part.is_forgetful(&with(0, 1)));
     part.publish(with(3, 8));
     assert!(part.is_forgetful(&with(2, 9)) && !part.is_forgetful(&with(3, 9)));
+    // One that is over does not begin again, and none goes back.
+    let moving = |id, attempt, stage: Stage, revision| {
+        let (from, to) = (ShardId(0), ShardId(1));
+        let slots = vec![SlotRange { first: 0, last: 9 }];
+        let one = Move { id, from, to, attempt, stage, slots };
+        Topology { moves: [(id, one)].into(), ..with(4, revision) }
+    };
+    assert!(part.is_forgetful(&moving(3, 1, Stage::Copying, 9)));
+    assert!(!part.is_forgetful(&moving(4, 1, Stage::Waiting, 9)));
+    part.publish(moving(4, 2, Stage::Copying, 10));
+    assert!(!part.is_forgetful(&moving(4, 2, Stage::Switching, 11)));
+    assert!(!part.is_forgetful(&moving(4, 3, Stage::Waiting, 11)));
+    assert!(part.is_forgetful(&moving(4, 2, Stage::Waiting, 11)));
+    assert!(part.is_forgetful(&moving(4, 1, Stage::Switching, 11)));
+    assert!(
+        !part.is_forgetful(&moving(4, 1, Stage::Switching, 9)),
+        "it is an earlier one, which counts for nothing"
+    );
 }
 
 #[test]

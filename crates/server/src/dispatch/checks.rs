@@ -184,11 +184,10 @@ fn check_state(
     {
         return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
     }
-    let monitors =
-        attention.contains(Attention::MONITORS) && session.client.traits().contains(Traits::MONITOR);
-    if monitors && flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
-        // As in Redis, where those who monitor are a kind of replicas.
-        return Verdict::Refuse(Error::text("ERR Replica can't interact with the keyspace"));
+    if attention.contains(Attention::MONITORS)
+        && let Some(error) = watching_only(session, flags)
+    {
+        return Verdict::Refuse(error);
     }
     if attention.contains(Attention::PAUSED)
         && let Some(until) = pause_of(server, session, command, flags, now)
@@ -243,8 +242,8 @@ fn check_role(
             return Some(refusals::NO_REPLICAS);
         }
     }
-    if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
-        return Some(only_messages(command));
+    if let Some(error) = confinement(session, command) {
+        return Some(error);
     }
     (follows && is_hidden(server, session, command, flags)).then_some(refusals::MASTER_DOWN)
 }
@@ -411,12 +410,22 @@ pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), 
     evicted.map(|_| ())
 }
 
-fn only_messages(command: &Command) -> Error {
-    Error::line(format!(
-        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
-         context",
-        command.row.name
-    ))
+/// Why a session that monitors may not make a request with these flags: as in Redis, where such are a kind of replicas.
+pub fn watching_only(session: &Session, flags: Flags) -> Option<Error> {
+    let is_of_keys = flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE);
+    (is_of_keys && session.client.traits().contains(Traits::MONITOR))
+        .then_some(Error::text("ERR Replica can't interact with the keyspace"))
+}
+
+/// Why a session may not make a request while it listens.
+pub fn confinement(session: &Session, command: &Command) -> Option<Error> {
+    (session.is_confined() && !command.is(Flags::AMONG_MESSAGES)).then(|| {
+        Error::line(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context",
+            command.row.name
+        ))
+    })
 }
 
 /// Whether a request is a line of HTTP.

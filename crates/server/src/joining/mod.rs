@@ -52,6 +52,10 @@ const RETRY_ALL: Duration = Duration::from_secs(1);
 /// How answers begin by which a config server lets a server in no more, or not as long as another lives.
 const REFUSALS: [&str; 3] = ["REMOVED", "DUPLICATE", "WRONGCLUSTER"];
 
+/// What is told of a server that has lost its place.
+const REMOVED: &str =
+    "This server has no place in the cluster any more; to have another, it starts with an empty directory";
+
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
 
@@ -216,6 +220,17 @@ impl Joining<'_> {
             Err(error) if !self.introduced.is_empty() && !self.is_refused && is_for_now(&error) => {}
             Err(error) => {
                 self.note_refusal(&error.to_string());
+                // Nothing has changed of who this server is: another has taken its place, while this one was not heard of.
+                // One that was let in by nobody yet is waited for: who leads since just now takes for living what it was before.
+                let was_let_in = !self.introduced.is_empty();
+                if error.to_string().starts_with("DUPLICATE")
+                    && was_let_in
+                    && self.own_record(&topologies)? == self.introduced
+                {
+                    self.leave(
+                        "Another server with the same id has its place in the cluster now; this one takes no part in it any more, until it is started again",
+                    );
+                }
                 return Err(error);
             }
             Ok(()) => {}
@@ -275,19 +290,16 @@ impl Joining<'_> {
     fn note_refusal(&mut self, answer: &str) {
         self.is_refused |= REFUSALS.iter().any(|refusal| answer.starts_with(refusal));
         if answer.starts_with("REMOVED") {
-            self.leave();
+            self.leave(REMOVED);
         }
     }
 
-    /// This server has no place any more.
-    fn leave(&mut self) {
+    /// This server has no place any more, for this reason.
+    fn leave(&mut self, why: &str) {
         if let Some(shard) = self.server.shard.get()
             && !std::mem::replace(&mut self.is_removed, true)
         {
-            log!(
-                Warning,
-                "This server has no place in the cluster any more; to have another, it starts with an empty directory"
-            );
+            log!(Warning, "{why}");
             if let Some(part) = self.server.clustered.get() {
                 part.note_removed();
             }
@@ -338,6 +350,7 @@ impl Joining<'_> {
             hostname: text(config.cluster_announce_hostname()),
             zone: text(config.cluster_zone()),
             edition: edition(config.edition()),
+            machine: sys::process::boot_id(),
             place: None,
             is_met: false,
         };
@@ -405,7 +418,7 @@ impl Joining<'_> {
             shard.is_none_or(|shard| shard.settings.name == shard_name(topology, *place))
         };
         let Some(place) = place.filter(is_its_own) else {
-            self.leave();
+            self.leave(REMOVED);
             return Ok(());
         };
         if !self.may_enter {

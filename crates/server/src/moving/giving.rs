@@ -55,6 +55,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long clients may wait for a script to end before the slots switch.
 const BARRIER: Duration = Duration::from_secs(1);
 
+/// How long clients may wait for the other master to hear that the slots switch. It may be cut off from the config servers, and from nobody else.
+const CONFIRMING: Duration = Duration::from_secs(1);
+
 /// How often it says how far it is.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -123,10 +126,10 @@ impl<'g> Giving<'g> {
         );
         let (mut asking, epoch) = self.reach()?;
         self.bring_libraries(&mut asking)?;
-        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let epochs = (self.epoch, epoch);
         let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
-        let rate = progress.borrow_mut().tell(0, 0, 0).unwrap_or(0);
+        let rate = self.rate(&progress)?;
+        let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
         let mut link = Link::new(&self, asking, rate);
         let slots: Vec<Slot> = one.each_slot().map(Slot).collect();
         let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
@@ -154,6 +157,19 @@ impl<'g> Giving<'g> {
             self.began.elapsed()
         );
         self.conclude(config, epochs)
+    }
+
+    /// How fast it may send: nothing is sent before somebody says so, since what an operator has set may be little.
+    fn rate(&self, progress: &RefCell<Progress<'_, '_>>) -> io::Result<u64> {
+        loop {
+            let mut progress = progress.borrow_mut();
+            progress.told_at = None;
+            if let Some(rate) = progress.tell(0, 0, 0) {
+                return Ok(rate);
+            }
+            self.look()?;
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Ends the attempt where it is no more.
@@ -308,12 +324,19 @@ impl<'g> Giving<'g> {
         }
     }
 
-    /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still.
+    /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still. One that does not hear of it is not waited for
+    /// for long: READY was not said, so the slots are this shard's in any case, and are served again as soon as the config servers have heard that the attempt is over.
     fn confirm(&self, link: &mut Link<'_>) -> io::Result<()> {
+        let began = Instant::now();
         loop {
             self.look()?;
             match link.asking.ask(&[b"SLOTMOVE", b"CONFIRM"])? {
                 Value::Int(1) => return Ok(()),
+                _ if began.elapsed() >= CONFIRMING => {
+                    return Err(io::Error::other(
+                        "the other shard's master does not hear from the config servers that the slots switch",
+                    ));
+                }
                 _ => thread::sleep(Duration::from_micros(500)),
             }
         }

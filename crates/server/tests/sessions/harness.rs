@@ -60,6 +60,7 @@ impl TestServer {
         let listeners = Listeners::bind(&config).unwrap();
         server::commands::install();
         let server = assembly::with_clock(*config, WORKERS + 1, clock);
+        net::encryption::begin(&server.net.tls, &server.engine.config).unwrap();
         open(&server);
         let running = server.clone();
         let thread =

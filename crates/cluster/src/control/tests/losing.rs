@@ -33,7 +33,7 @@ impl World {
             && members.iter().all(|id| !self.nodes[self.at(*id)].is_up)
         {
             self.unwanted.extend(&members);
-            let losing = Losing { shard, heir, gone: members.into_iter().collect() };
+            let losing = Losing { shard, heir, gone: Some(members.into_iter().collect()) };
             self.ask(|ticket| Event::Wants(ticket, Order::Lose(losing)));
         }
     }
@@ -42,7 +42,8 @@ impl World {
     pub(super) fn check_loss(&self, shard: ShardId, members: &BTreeSet<u32>) {
         for node in members {
             let node = &self.nodes[self.at(self.server(shard, *node))];
-            let lives = node.is_up && self.now.since(node.up_since) > Duration::from_secs(10);
+            let lives =
+                node.is_up && node.life == LIFE && self.now.since(node.up_since) > Duration::from_secs(10);
             assert!(!lives, "{} lives, and what it has is given up", node.server.id);
         }
     }
@@ -76,7 +77,7 @@ fn half_lost() -> (World, ServerId, ServerId) {
 }
 
 fn lose(heir: ServerId, gone: &[ServerId]) -> Order {
-    Order::Lose(Losing { shard: SHARD, heir, gone: gone.iter().copied().collect() })
+    Order::Lose(Losing { shard: SHARD, heir, gone: Some(gone.iter().copied().collect()) })
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_copy_that_is_no_member_becomes_master_by_an_operators_word_only() {
     refused(world.order(lose(behind, &[ahead, other]), 1), "is no member");
     refused(world.order(lose(other, &[ahead]), 1), "there is no server");
     refused(world.order(lose(ahead, &[]), 1), "is not heard of");
-    let shard = Losing { shard: ShardId(7), heir: behind, gone: [ahead].into() };
+    let shard = Losing { shard: ShardId(7), heir: behind, gone: Some([ahead].into()) };
     refused(world.order(Order::Lose(shard), 1), "there is no shard 7");
     // Nobody who lives is gone.
     world.set_up(ahead, true);
@@ -136,4 +137,25 @@ fn a_spare_begins_a_shard_anew_of_which_nothing_is_left() {
     assert!(world.members(SHARD).contains(&spare));
     // The servers that are gone are in nobody's way.
     assert!(world.order(Order::Remove(members[0], Force::No), 1).is_ok());
+}
+
+/// Both were started again, and what they held was in memory: there is nobody to name, and that has to be said, too.
+#[test]
+fn nothing_is_given_up_by_who_only_looks() {
+    let mut world = World::whole(7, 2);
+    let other = world.members(SHARD)[1];
+    for node in &mut world.nodes {
+        node.life += 1;
+    }
+    world.run_for(Duration::from_secs(2));
+    let before = world.standing(SHARD);
+    let look = || Order::Lose(Losing { shard: SHARD, heir: other, gone: None });
+    let told = world.order(look(), 1).expect_err("nothing is done");
+    assert!(told.contains("nobody is to be named") && told.contains("it has the log up to"), "{told}");
+    assert_eq!(world.standing(SHARD), before);
+    world.ask(|ticket| Event::Wants(ticket, lose(other, &[])));
+    world.run_for(Duration::from_secs(1));
+    let master = world.standing(SHARD).and_then(|standing| standing.master()).expect("there is one");
+    assert_ne!(world.standing(SHARD), before);
+    assert_eq!(world.server(SHARD, master), other);
 }

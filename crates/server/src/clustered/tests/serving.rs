@@ -59,6 +59,7 @@ fn server(place: Place) -> Server {
         hostname: String::new(),
         zone: String::new(),
         edition: Edition::Memory,
+        machine: String::new(),
         place: Some(place),
         is_met: false,
     }

@@ -1,0 +1,228 @@
+//! Connections that listen: one to each server where something is to be heard. RESP2, which every server speaks.
+//!
+//! Thread rule: a thread of its own for all of them.
+
+use super::{Change, Topic, is_of_events};
+use crate::links::{self, LinkTo, Socket};
+use crate::serve::Proxy;
+use crate::upstream::NodeNo;
+use net::service::Service;
+use notify::pubsub::Kind;
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::log;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, interval, sleep, timeout_at};
+use wire::{Decoder, Protocol, Value, encode_request};
+
+/// How often it is looked at whether what is heard is still wanted, and where.
+const LOOK: Duration = Duration::from_millis(100);
+/// Before a server that was not reached is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// A server that says nothing for so long is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(5);
+const READ_BYTES: usize = 64 << 10;
+/// How errors begin that are over when the slot's owner is known.
+const ELSEWHERE: [&str; 3] = ["MOVED ", "CLUSTERDOWN ", "LOADING "];
+
+/// Begins the thread.
+pub fn begin(proxy: Arc<Proxy>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let run = move || LocalSet::new().block_on(&runtime, listen_for(proxy));
+    std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
+}
+
+/// Has one listen at each server where something is to be heard, as long as the proxy runs.
+async fn listen_for(proxy: Arc<Proxy>) {
+    let mut known = BTreeSet::new();
+    let mut changes = proxy.hearing.version.subscribe();
+    let mut looks = interval(LOOK);
+    while !proxy.is_ending() {
+        for node in proxy.hearing.nodes() {
+            if known.insert(node) {
+                spawn_local(Ear { proxy: proxy.clone(), node, changes: changes.clone() }.run());
+            }
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            _ = looks.tick() => proxy.hearing.look(&proxy.upstream.routes(), &proxy.host.pubsub),
+        }
+    }
+}
+
+/// One connection.
+struct Ear {
+    proxy: Arc<Proxy>,
+    node: NodeNo,
+    changes: watch::Receiver<u64>,
+}
+
+impl Ear {
+    async fn run(mut self) {
+        let server = self.proxy.upstream.routes().nodes[usize::from(self.node)].clone();
+        let mut is_told = false;
+        loop {
+            while !self.proxy.hearing.is_wanted_at(self.node) {
+                self.proxy.hearing.take_changes(self.node, false);
+                if self.changes.changed().await.is_err() {
+                    return;
+                }
+            }
+            let way = LinkTo { node: self.node, protocol: Protocol::Resp2, db: 0 };
+            match links::connect(&self.proxy, &server, way).await {
+                Ok(socket) => {
+                    is_told = false;
+                    let Err(error) = self.listen(socket).await;
+                    log!(Warning, "What is published at {server} is not heard: {}", config::sentence(&error));
+                    self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
+                }
+                Err(reason) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        log!(Warning, "What is published at {server} is not heard: {reason}");
+                    }
+                    // A new connection is told all.
+                    self.proxy.hearing.take_changes(self.node, false);
+                    let error = format!("no connection to the shard at {server}: {reason}");
+                    self.proxy.hearing.refuse(self.node, None, &error);
+                }
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// Listens until the connection is lost.
+    async fn listen(&mut self, mut socket: Socket) -> io::Result<Infallible> {
+        let patience = Duration::from_secs(u64::from(self.proxy.host.engine.config.proxy_shard_timeout_s()));
+        let (mut decoder, mut buffer) = (Decoder::new(), vec![0; READ_BYTES]);
+        let mut said = VecDeque::new();
+        let (mut is_new, mut heard_at, mut is_asked) = (true, Instant::now(), false);
+        loop {
+            let mut bytes = Vec::new();
+            for change in self.proxy.hearing.take_changes(self.node, is_new) {
+                encode(&mut bytes, &change);
+                said.push_back(change);
+            }
+            is_new = false;
+            socket.write_all(&bytes).await?;
+            socket.flush().await?;
+            let silent_at = heard_at + if is_asked { patience } else { SILENCE };
+            let read = tokio::select! {
+                read = timeout_at(silent_at, socket.read(&mut buffer)) => read,
+                changed = self.changes.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return Err(ErrorKind::ConnectionAborted.into()),
+                },
+            };
+            match read {
+                Err(_) if !is_asked => {
+                    let mut ping = Vec::new();
+                    encode_request(&mut ping, &[b"PING"]);
+                    socket.write_all(&ping).await?;
+                    socket.flush().await?;
+                    (is_asked, heard_at) = (true, Instant::now());
+                }
+                // It is waited for without end.
+                Err(_) if patience.is_zero() => heard_at = Instant::now() + SILENCE,
+                Err(_) => return Err(ErrorKind::TimedOut.into()),
+                Ok(read) => {
+                    let count = read?;
+                    if count == 0 {
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                    (is_asked, heard_at) = (false, Instant::now());
+                    decoder.feed(&buffer[..count]);
+                    let invalid = |_| io::Error::from(ErrorKind::InvalidData);
+                    while let Some(value) = decoder.decode().map_err(invalid)? {
+                        self.take(&mut said, value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a message that fits a pattern is told by this server.
+    fn is_told_by_it(&self, pattern: &[u8], channel: &[u8]) -> bool {
+        let is_cluster = self.proxy.upstream.routes().is_cluster;
+        !is_cluster || is_of_events(channel) || self.proxy.hearing.is_told_by(self.node, pattern)
+    }
+
+    /// Takes what comes.
+    fn take(&self, said: &mut VecDeque<Change>, value: Value) {
+        let (pubsub, clients) = (&self.proxy.host.pubsub, &self.proxy.net().clients);
+        let words = match value {
+            Value::Array(words) => words,
+            Value::Error(line) => {
+                if let Some(Change::Listen(topic)) = said.pop_front() {
+                    let reason = String::from_utf8_lossy(&line).into_owned();
+                    self.proxy.upstream.hurry();
+                    // Where its slot is elsewhere it is listened to there as soon as that is known.
+                    if !ELSEWHERE.iter().any(|word| reason.starts_with(word)) {
+                        self.proxy.hearing.refuse(self.node, Some(&topic), &reason);
+                    }
+                }
+                return;
+            }
+            // PONG, where nothing is listened to.
+            _ => return,
+        };
+        match &words[..] {
+            [Value::Bulk(word), Value::Bulk(channel), Value::Bulk(message)] => match &word[..] {
+                b"message" => pubsub.tell(clients, channel, message),
+                b"smessage" => {
+                    pubsub.publish_in_shard(clients, channel, message);
+                }
+                _ => {}
+            },
+            [Value::Bulk(word), Value::Bulk(pattern), Value::Bulk(channel), Value::Bulk(message)]
+                if word == b"pmessage" && self.is_told_by_it(pattern, channel) =>
+            {
+                pubsub.tell_pattern(clients, pattern, channel, message);
+            }
+            [Value::Bulk(word), Value::Bulk(name), Value::Int(_)] => {
+                let Some(kind) = kind_of(word) else { return };
+                let topic: Topic = (kind, Arc::from(&name[..]));
+                if word.ends_with(b"unsubscribe") {
+                    // One that nobody has asked for: its slot is elsewhere.
+                    match said.front() == Some(&Change::Leave(topic.clone())) {
+                        true => drop(said.pop_front()),
+                        false => {
+                            self.proxy.upstream.hurry();
+                            self.proxy.hearing.move_on(self.node, &topic, pubsub);
+                        }
+                    }
+                } else if said.front() == Some(&Change::Listen(topic.clone())) {
+                    said.pop_front();
+                    self.proxy.hearing.confirm(self.node, &topic);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn kind_of(word: &[u8]) -> Option<Kind> {
+    match word {
+        b"subscribe" | b"unsubscribe" => Some(Kind::Channel),
+        b"psubscribe" | b"punsubscribe" => Some(Kind::Pattern),
+        b"ssubscribe" | b"sunsubscribe" => Some(Kind::ShardChannel),
+        _ => None,
+    }
+}
+
+fn encode(bytes: &mut Vec<u8>, change: &Change) {
+    let ((kind, name), words) = match change {
+        Change::Listen(topic) => (topic, [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE"]),
+        Change::Leave(topic) => (topic, [&b"UNSUBSCRIBE"[..], b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"]),
+    };
+    let word = words[match kind {
+        Kind::Channel => 0,
+        Kind::Pattern => 1,
+        Kind::ShardChannel => 2,
+    }];
+    encode_request(bytes, &[word, name]);
+}

@@ -1,0 +1,442 @@
+//! What is published at servers behind the proxy: it listens once for all of its clients, and tells them.
+//!
+//! A topic is a channel, a shard channel or a pattern that clients of the proxy listen to. A channel is listened to at one server, the one that has its slot;
+//! patterns, and the channels of events of keys, at all. A client is told that it listens when all these servers have said so, and is closed when
+//! the connection to one of them is lost, or when they are others, since messages may have been lost: as by a server that ends.
+//!
+//! Lock order: the state before a lock of the registry of subscribers, never behind one.
+//!
+//! Thread rule: shared. [`ear`] runs on a thread of its own.
+
+mod ear;
+
+use crate::serve::Proxy;
+use crate::upstream::{NodeNo, Routes};
+use net::client::{Client, Signal};
+use notify::pubsub::{self, Kind, PubSub};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use wire::key_slot;
+
+/// How long a topic is listened to that nobody has subscribed to yet, or any more.
+const UNHEARD_MAX: Duration = Duration::from_secs(2);
+/// How long a refusal counts.
+const REFUSED_FOR: Duration = Duration::from_millis(500);
+/// Before a server is told again what it has not confirmed.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How channels begin that each server has its own messages of: events of keys.
+const EVENTS: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
+/// Why what has a slot that nobody has cannot be listened to.
+const NOT_SERVED: &str = "Hash slot not served";
+
+/// What is listened to.
+pub type Topic = (Kind, Arc<[u8]>);
+
+/// A topic that somebody wants to hear of, or has.
+struct Wanted {
+    /// At which servers.
+    at: BTreeSet<NodeNo>,
+    /// Those of them that have said that they are listened to.
+    confirmed: BTreeSet<NodeNo>,
+    /// The numbers of clients that wait for that.
+    waiting: Vec<u64>,
+    /// Why it cannot be had, and since when.
+    refused: Option<(Instant, String)>,
+    /// When somebody wanted it last.
+    since: Instant,
+    /// When servers were told so last.
+    told_at: Instant,
+}
+
+impl Wanted {
+    fn is_heard(&self) -> bool {
+        !self.at.is_empty() && self.at.is_subset(&self.confirmed)
+    }
+}
+
+/// A client that waits, and for how many topics.
+struct Waiting {
+    client: Arc<Client>,
+    missing: usize,
+}
+
+/// What a server is to be told.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Listen(Topic),
+    Leave(Topic),
+}
+
+#[derive(Default)]
+struct State {
+    topics: BTreeMap<Topic, Wanted>,
+    /// By the numbers of clients.
+    waiting: HashMap<u64, Waiting>,
+    /// By server: what it is to be told.
+    changes: BTreeMap<NodeNo, Vec<Change>>,
+}
+
+impl State {
+    fn change(&mut self, node: NodeNo, change: Change) {
+        self.changes.entry(node).or_default().push(change);
+    }
+
+    /// These have what they waited for of one topic.
+    fn note_heard(&mut self, clients: Vec<u64>) {
+        for id in clients {
+            let Some(waiting) = self.waiting.get_mut(&id) else { continue };
+            waiting.missing = waiting.missing.saturating_sub(1);
+            if waiting.missing == 0 {
+                self.wake(id);
+            }
+        }
+    }
+
+    /// A client finds out how it stands.
+    fn wake(&mut self, id: u64) {
+        if let Some(waiting) = self.waiting.remove(&id) {
+            waiting.client.wake();
+        }
+    }
+
+    /// Has servers told to listen to a topic, if they have not said that they are.
+    fn tell(&mut self, topic: &Topic, now: Instant) {
+        let Some(wanted) = self.topics.get_mut(topic) else { return };
+        wanted.told_at = now;
+        let missing: Vec<NodeNo> = wanted.at.difference(&wanted.confirmed).copied().collect();
+        missing.into_iter().for_each(|node| self.change(node, Change::Listen(topic.clone())));
+    }
+
+    /// Ends a topic: whoever listens to it is closed, and whoever waits for it asks again.
+    fn give_up(&mut self, topic: &Topic) {
+        let Some(wanted) = self.topics.remove(topic) else { return };
+        wanted.at.iter().for_each(|node| self.change(*node, Change::Leave(topic.clone())));
+        wanted.waiting.into_iter().for_each(|id| self.wake(id));
+    }
+}
+
+/// What all of a proxy's clients listen to.
+pub struct Hearing {
+    state: Mutex<State>,
+    /// Counts changes.
+    version: watch::Sender<u64>,
+}
+
+/// Whether a client can be told that it listens.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It does.
+    Yes,
+    /// It is woken when that is so, or is not to be.
+    NotYet,
+    /// It cannot be had.
+    Refused(String),
+}
+
+impl Default for Hearing {
+    fn default() -> Hearing {
+        Hearing { state: Mutex::default(), version: watch::Sender::new(0) }
+    }
+}
+
+/// Whether each server has its own messages of a channel.
+fn is_of_events(channel: &[u8]) -> bool {
+    EVENTS.iter().any(|events| channel.starts_with(events))
+}
+
+/// At which servers a topic is to be listened to, which is at these by now.
+fn places(routes: &Routes, (kind, name): &Topic, heard_at: Option<&BTreeSet<NodeNo>>) -> BTreeSet<NodeNo> {
+    let is_master = |node: &NodeNo| routes.masters.contains(node);
+    match kind {
+        Kind::Pattern => routes.masters.iter().copied().collect(),
+        Kind::Channel if is_of_events(name) => routes.masters.iter().copied().collect(),
+        // Nodes of a cluster tell each other: the one that is listened to does, as long as it is one.
+        Kind::Channel if routes.is_cluster && heard_at.is_some_and(|nodes| nodes.iter().all(is_master)) => {
+            heard_at.cloned().unwrap_or_default()
+        }
+        Kind::Channel | Kind::ShardChannel => routes.of(key_slot(name)).into_iter().collect(),
+    }
+}
+
+impl Hearing {
+    /// Begins to listen for a proxy's clients.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn begin(proxy: &Arc<Proxy>) -> io::Result<()> {
+        ear::begin(proxy.clone())
+    }
+
+    /// A client wants to listen to all of these.
+    pub fn listen(&self, routes: &Routes, topics: &[Topic], client: &Arc<Client>) -> Heard {
+        let now = Instant::now();
+        let state = &mut *self.state.lock();
+        if state.waiting.contains_key(&client.id) {
+            return Heard::NotYet;
+        }
+        for topic in topics {
+            match state.topics.get_mut(topic) {
+                Some(wanted) => {
+                    wanted.since = now;
+                    let Some((at, reason)) = wanted.refused.clone() else { continue };
+                    if now - at < REFUSED_FOR {
+                        return Heard::Refused(reason);
+                    }
+                    wanted.refused = None;
+                }
+                None => {
+                    let at = places(routes, topic, None);
+                    if at.is_empty() {
+                        return Heard::Refused(NOT_SERVED.to_owned());
+                    }
+                    let (confirmed, waiting) = (BTreeSet::new(), Vec::new());
+                    let wanted = Wanted { at, confirmed, waiting, refused: None, since: now, told_at: now };
+                    state.topics.insert(topic.clone(), wanted);
+                }
+            }
+            state.tell(topic, now);
+        }
+        let mut missing = 0;
+        for topic in topics {
+            if let Some(wanted) = state.topics.get_mut(topic).filter(|wanted| !wanted.is_heard()) {
+                wanted.waiting.push(client.id);
+                missing += 1;
+            }
+        }
+        if missing == 0 {
+            return Heard::Yes;
+        }
+        state.waiting.insert(client.id, Waiting { client: client.clone(), missing });
+        self.note_change();
+        Heard::NotYet
+    }
+
+    /// Whether all of these are listened to.
+    pub fn is_heard(&self, topics: &[Topic]) -> bool {
+        let state = self.state.lock();
+        topics.iter().all(|topic| state.topics.get(topic).is_some_and(Wanted::is_heard))
+    }
+
+    /// By how much a server's count of those who got a message of a channel differs from that of all: the proxy's own clients count in the place of its
+    /// connections.
+    pub fn correction(&self, pubsub: &PubSub, node: NodeNo, (kind, channel): (Kind, &[u8])) -> i64 {
+        let state = self.state.lock();
+        let hears =
+            |topic: &Topic| state.topics.get(topic).is_some_and(|wanted| wanted.confirmed.contains(&node));
+        let is_heard = !state.topics.is_empty() && hears(&(kind, Arc::from(channel)));
+        let patterns = state.topics.range((Kind::Pattern, Arc::default())..);
+        let patterns = patterns.take_while(|((kind, _), _)| *kind == Kind::Pattern);
+        let fitting = patterns.filter(|((_, pattern), wanted)| {
+            wanted.confirmed.contains(&node) && pubsub::fits(pattern, channel)
+        });
+        let (direct, fitting) = (pubsub.listeners(kind, channel), fitting.count());
+        let told = match kind {
+            Kind::Channel => direct + pubsub.fitting(channel),
+            Kind::ShardChannel | Kind::Pattern => direct,
+        };
+        let counted = usize::from(is_heard) + if kind == Kind::Channel { fitting } else { 0 };
+        told as i64 - counted as i64
+    }
+
+    fn note_change(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// What a server is to be told, all of it where its connection is new.
+    fn take_changes(&self, node: NodeNo, is_new: bool) -> Vec<Change> {
+        let state = &mut *self.state.lock();
+        let changes = state.changes.remove(&node).unwrap_or_default();
+        match is_new {
+            false => changes,
+            true => {
+                let wanted = state.topics.iter().filter(|(_, wanted)| wanted.at.contains(&node));
+                wanted.map(|(topic, _)| Change::Listen(topic.clone())).collect()
+            }
+        }
+    }
+
+    /// Servers that are to be listened to.
+    fn nodes(&self) -> BTreeSet<NodeNo> {
+        self.state.lock().topics.values().flat_map(|wanted| wanted.at.iter().copied()).collect()
+    }
+
+    fn is_wanted_at(&self, node: NodeNo) -> bool {
+        self.state.lock().topics.values().any(|wanted| wanted.at.contains(&node))
+    }
+
+    /// A server says that it is listened to.
+    fn confirm(&self, node: NodeNo, topic: &Topic) {
+        let state = &mut *self.state.lock();
+        let Some(wanted) = state.topics.get_mut(topic) else { return };
+        wanted.refused = None;
+        if wanted.at.contains(&node) {
+            wanted.confirmed.insert(node);
+        }
+        if wanted.is_heard() {
+            let clients = std::mem::take(&mut wanted.waiting);
+            state.note_heard(clients);
+        }
+    }
+
+    /// A topic cannot be listened to at a server; None: none of those that are to be, there.
+    fn refuse(&self, node: NodeNo, topic: Option<&Topic>, reason: &str) {
+        let state = &mut *self.state.lock();
+        let refused = Some((Instant::now(), reason.to_owned()));
+        let is_it = |name: &Topic, wanted: &Wanted| match topic {
+            None => wanted.at.contains(&node) && !wanted.confirmed.contains(&node),
+            Some(one) => one == name,
+        };
+        let mut waiting = Vec::new();
+        for (_, wanted) in state.topics.iter_mut().filter(|(name, wanted)| is_it(name, wanted)) {
+            wanted.refused.clone_from(&refused);
+            waiting.append(&mut wanted.waiting);
+        }
+        waiting.into_iter().for_each(|id| state.wake(id));
+    }
+
+    /// The connection to a server is lost: those who listen by it may have missed something, and those who wait ask again.
+    fn lose(&self, node: NodeNo, pubsub: &PubSub) {
+        let state = &mut *self.state.lock();
+        let is_its = |wanted: &Wanted| wanted.confirmed.contains(&node);
+        let lost: BTreeSet<Topic> = state
+            .topics
+            .iter()
+            .filter(|(_, wanted)| is_its(wanted))
+            .map(|(topic, _)| topic.clone())
+            .collect();
+        lost.iter().for_each(|topic| state.give_up(topic));
+        close_listeners(pubsub, &lost);
+        self.note_change();
+    }
+
+    /// A server has ended a subscription: another has the slot of the shard channel.
+    fn move_on(&self, node: NodeNo, topic: &Topic, pubsub: &PubSub) {
+        let state = &mut *self.state.lock();
+        if state.topics.get(topic).is_some_and(|wanted| wanted.at.contains(&node)) {
+            state.give_up(topic);
+            close_listeners(pubsub, &BTreeSet::from([topic.clone()]));
+            self.note_change();
+        }
+    }
+
+    /// Whether it is this server by which a message that fits a pattern is told: one of those that are listened to, as all nodes of a cluster have it.
+    fn is_told_by(&self, node: NodeNo, pattern: &[u8]) -> bool {
+        let state = self.state.lock();
+        let wanted = state.topics.get(&(Kind::Pattern, Arc::from(pattern)));
+        wanted.is_some_and(|wanted| wanted.confirmed.first() == Some(&node))
+    }
+
+    /// Ends what is to be listened to elsewhere by now, and what nobody hears any more; tells servers again what they have not confirmed.
+    fn look(&self, routes: &Routes, pubsub: &PubSub) {
+        let state = &mut *self.state.lock();
+        let (mut unheard, mut moved, mut again) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for (topic, wanted) in &state.topics {
+            let is_heard = wanted.is_heard();
+            let heard_at = Some(&wanted.at).filter(|_| is_heard);
+            if places(routes, topic, heard_at) != wanted.at {
+                moved.insert(topic.clone());
+            } else if wanted.since.elapsed() > UNHEARD_MAX
+                && wanted.waiting.is_empty()
+                && pubsub.listeners(topic.0, &topic.1) == 0
+            {
+                unheard.insert(topic.clone());
+            } else if !is_heard && wanted.told_at.elapsed() > AGAIN_AFTER {
+                again.push(topic.clone());
+            }
+        }
+        if unheard.is_empty() && moved.is_empty() && again.is_empty() {
+            return;
+        }
+        unheard.iter().chain(&moved).for_each(|topic| state.give_up(topic));
+        // Nobody listens before it is told so.
+        close_listeners(pubsub, &moved);
+        again.iter().for_each(|topic| state.tell(topic, Instant::now()));
+        self.note_change();
+    }
+}
+
+/// Closes the connections of all who listen to one of these.
+fn close_listeners(pubsub: &PubSub, topics: &BTreeSet<Topic>) {
+    if topics.is_empty() {
+        return;
+    }
+    pubsub.for_each(|kind, name, client| {
+        if topics.contains(&(kind, Arc::from(name))) {
+            client.signal(Signal::KILL);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::Upstream;
+    use sys::UnixMs;
+
+    fn client(id: u64) -> Arc<Client> {
+        let nowhere = || "127.0.0.1:1".to_owned();
+        Arc::new(Client::new(id, nowhere(), nowhere(), 0, (0, 0), UnixMs(0)))
+    }
+
+    fn topic(kind: Kind, name: &str) -> Topic {
+        (kind, Arc::from(name.as_bytes()))
+    }
+
+    #[test]
+    fn a_client_listens_when_all_servers_say_so() {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let hearing = Hearing::default();
+        // Slot of foo: 12,182.
+        let topics = [topic(Kind::Channel, "foo"), topic(Kind::Pattern, "f*")];
+        assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet);
+        assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet, "it waits already");
+        assert_eq!(hearing.take_changes(0, false), [Change::Listen(topics[1].clone())]);
+        assert_eq!(hearing.take_changes(2, false).len(), 2);
+        assert_eq!(hearing.take_changes(2, true).len(), 2);
+        for node in 0..3 {
+            assert_eq!(hearing.listen(&routes, &topics, &client(10 + u64::from(node))), Heard::NotYet);
+            hearing.confirm(node, &topics[1]);
+        }
+        assert!(!hearing.is_heard(&topics));
+        hearing.confirm(2, &topics[0]);
+        assert!(hearing.is_heard(&topics));
+        assert!(hearing.state.lock().waiting.is_empty(), "all were woken");
+        assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::Yes);
+        assert!(hearing.is_told_by(0, b"f*") && !hearing.is_told_by(1, b"f*"));
+        hearing.refuse(0, Some(&topics[0]), "no");
+        assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::Refused("no".to_owned()));
+        hearing.lose(2, &PubSub::default());
+        assert!(hearing.state.lock().topics.is_empty(), "who wants it asks for it anew");
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_listened_to_anew() {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let (hearing, pubsub) = (Hearing::default(), PubSub::default());
+        let topics = [topic(Kind::ShardChannel, "foo")];
+        hearing.listen(&routes, &topics, &client(1));
+        hearing.confirm(2, &topics[0]);
+        hearing.look(&routes, &pubsub);
+        assert!(hearing.is_heard(&topics));
+        let others = Upstream::fixed("a:1,b:1").unwrap().routes();
+        hearing.look(&others, &pubsub);
+        assert!(!hearing.is_heard(&topics));
+        assert_eq!(hearing.listen(&others, &topics, &client(2)), Heard::NotYet);
+        assert!(hearing.take_changes(1, false).contains(&Change::Listen(topics[0].clone())));
+        hearing.confirm(1, &topics[0]);
+        hearing.move_on(1, &topics[0], &pubsub);
+        assert!(!hearing.is_heard(&topics));
+    }
+
+    #[test]
+    fn events_of_keys_are_everywhere() {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        assert_eq!(places(&routes, &topic(Kind::Channel, "__keyevent@0__:set"), None).len(), 3);
+        assert_eq!(places(&routes, &topic(Kind::Channel, "foo"), None), BTreeSet::from([2]));
+        assert_eq!(places(&routes, &topic(Kind::ShardChannel, "__key"), None).len(), 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! Questions to a server that are not a client's.
+//!
+//! Thread rule: whoever asks waits.
+
+use super::Node;
+use net::connect::encode_authentication;
+use server::insync::dialling::{self, TlsBy};
+use server::server::Server;
+use server::shard::Address;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+use wire::{Decoder, Value, encode_request};
+
+/// How long one server may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a server answers to these lines, as whom the directives say; the first error ends it, and is the last answer.
+///
+/// # Errors
+/// One sentence: it is not reached, or does not answer.
+pub fn ask(host: &Server, node: &Node, lines: &[&str]) -> Result<Vec<Value>, String> {
+    say(host, node, lines).map_err(|error| config::sentence(&error))
+}
+
+fn say(host: &Server, node: &Node, lines: &[&str]) -> io::Result<Vec<Value>> {
+    let deadline = Instant::now() + PATIENCE;
+    let look = &mut || Ok(());
+    let address = Address { host: node.host.clone(), port: node.port };
+    let mut outgoing = dialling::connect(host, &address, TlsBy::Cluster, deadline, look)?;
+    let credentials = credentials(host);
+    let mut said = Vec::new();
+    let mut is_greeted = credentials.is_empty();
+    if !is_greeted {
+        let words: Vec<&[u8]> = credentials.iter().map(Vec::as_slice).collect();
+        encode_authentication(&mut said, &words);
+    }
+    for line in lines {
+        encode_request(&mut said, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    }
+    outgoing.write_all(&said, look)?;
+    let (mut decoder, mut buffer, mut replies) = (Decoder::new(), [0; 16 << 10], Vec::new());
+    loop {
+        let bytes = outgoing.read(&mut buffer, look)?;
+        if bytes == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        decoder.feed(&buffer[..bytes]);
+        while let Some(reply) = decoder.decode().map_err(|_| io::Error::from(ErrorKind::InvalidData))? {
+            let is_error = matches!(reply, Value::Error(_));
+            if is_greeted || is_error {
+                replies.push(reply);
+            }
+            is_greeted = true;
+            if is_error || replies.len() == lines.len() {
+                return Ok(replies);
+            }
+        }
+    }
+}
+
+/// What servers want to be told, as the directives say at any moment: nothing, a password, or a name and one.
+fn credentials(host: &Server) -> Vec<Vec<u8>> {
+    let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
+    match (user.is_empty(), password.is_empty()) {
+        (true, true) => Vec::new(),
+        (true, false) => vec![password],
+        (false, _) => vec![user, password],
+    }
+}

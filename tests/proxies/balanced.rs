@@ -1,0 +1,154 @@
+//! Two proxies behind HAProxy, by the file that docs/proxy.md shows: one address, whichever of them is there.
+
+use super::Proxied;
+use crate::{root, tarn_path};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use testkit::ask::{ask, call, ok, text, wait_until};
+use testkit::{Client, Program, Server, free_port};
+use wire::Value;
+
+/// HAProxy. It ends with its handle.
+struct Balancer {
+    child: Child,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Balancer {
+    fn begin(proxies: [&Server; 2]) -> Balancer {
+        let page = std::fs::read_to_string(root().join("docs/proxy.md")).unwrap();
+        let file: Vec<&str> = page
+            .lines()
+            .skip_while(|line| *line != "```haproxy")
+            .skip(1)
+            .take_while(|line| *line != "```")
+            .collect();
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
+        let mut text =
+            format!("{}\n", file.join("\n")).replace("10.0.0.10:6379", &format!("127.0.0.1:{port}"));
+        for (place, proxy) in ["10.0.0.11:6400", "10.0.0.12:6400"].iter().zip(proxies) {
+            assert!(text.contains(place), "{text}");
+            text = text.replace(place, &proxy.address().to_string());
+        }
+        let path = dir.path().join("haproxy.cfg");
+        std::fs::write(&path, text).unwrap();
+        let child = Command::new("haproxy")
+            .arg("-db")
+            .arg("-f")
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("there is HAProxy");
+        let balancer = Balancer { child, port, _dir: dir };
+        wait_until("it serves", || balancer.serves());
+        balancer
+    }
+
+    fn connect(&self) -> std::io::Result<Client> {
+        Client::connect(([127, 0, 0, 1], self.port).into())
+    }
+
+    fn serves(&self) -> bool {
+        let served = self.connect().and_then(|mut client| {
+            client.send_request(&["PING"])?;
+            client.read_value()
+        });
+        matches!(served, Ok(Value::Simple(_)))
+    }
+
+    /// Counts a key up until it is told to end, over a new connection where one has ended; gives what it was told last, and how often it was told nothing.
+    fn count(&self, key: &str, is_over: &AtomicBool) -> (i64, i64) {
+        let (mut told, mut unknown) = (0, 0);
+        while !is_over.load(Ordering::Relaxed) {
+            let Ok(mut client) = self.connect() else { continue };
+            while !is_over.load(Ordering::Relaxed) {
+                let asked = client.send_request(&["INCR", key]).and_then(|()| client.read_value());
+                match asked {
+                    Ok(Value::Int(count)) => {
+                        assert!((told + 1..=told + 1 + unknown).contains(&count), "{count} behind {told}");
+                        unknown -= count - 1 - told;
+                        told = count;
+                    }
+                    Ok(other) => panic!("{other:?}"),
+                    Err(_) => {
+                        unknown += 1;
+                        break;
+                    }
+                }
+            }
+        }
+        (told, unknown)
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn clients_of_one_address_are_served_while_proxies_come_and_go() {
+    let Proxied { shards, proxy } = Proxied::begin(2, &[]);
+    let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
+    let options = ["--proxy-shards", &places.join(",")];
+    let other = Server::start(Program::Proxy(tarn_path()), &options).unwrap();
+    let mut proxies = [proxy, other];
+    let balancer = Balancer::begin([&proxies[0], &proxies[1]]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (balancer, is_over) = (&balancer, &is_over);
+        let clients: Vec<_> = (0..4)
+            .map(|number| scope.spawn(move || balancer.count(&format!("n{number}"), is_over)))
+            .collect();
+        let mut client = balancer.connect().unwrap();
+        wait_until("all count", || {
+            (0..4).all(|number| ask(&mut client, &["GET", &format!("n{number}")]) != "(nil)")
+        });
+        // One is brought down as for a new version, and the other is killed when that one is back.
+        crate::departures::signal(&proxies[0], "-TERM");
+        wait_until("it ends", || proxies[0].ended().unwrap().is_some());
+        wait_until("the other serves", || balancer.serves());
+        let before: i64 = ask(&mut proxies[1].connect().unwrap(), &["GET", "n0"]).parse().unwrap();
+        wait_until("it goes on", || {
+            ask(&mut proxies[1].connect().unwrap(), &["GET", "n0"]).parse::<i64>().unwrap() > before
+        });
+        let address = proxies[0].address();
+        let _again = Server::start(
+            Program::Proxy(tarn_path()),
+            &[&options[..], &["--port", &address.port().to_string()]].concat(),
+        )
+        .unwrap();
+        proxies[1].kill();
+        wait_until("the first serves", || balancer.serves());
+        is_over.store(true, Ordering::Relaxed);
+        let mut client = Client::connect(address).unwrap();
+        for (number, counted) in clients.into_iter().enumerate() {
+            let (told, unknown) = counted.join().unwrap();
+            let count: i64 = ask(&mut client, &["GET", &format!("n{number}")]).parse().unwrap();
+            assert!((told..=told + unknown).contains(&count), "{count}, told {told}, unknown {unknown}");
+            assert!(
+                told > 0 && unknown <= 4,
+                "each end of a proxy costs a client one reply at most: {unknown}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_message_is_heard_at_whichever_proxy() {
+    let Proxied { shards, proxy } = Proxied::begin(2, &[]);
+    let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
+    let other = Server::start(Program::Proxy(tarn_path()), &["--proxy-shards", &places.join(",")]).unwrap();
+    let mut listener = proxy.connect().unwrap();
+    listener.send_request(&["SUBSCRIBE", "c"]).unwrap();
+    listener.read_value().unwrap();
+    let mut client = other.connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
+    assert_eq!(call(&mut client, &["PUBLISH", "c", "said"]), Value::Int(1));
+    assert_eq!(listener.read_value().unwrap(), Value::Array(["message", "c", "said"].map(text).to_vec()));
+}

@@ -1,0 +1,226 @@
+//! What a client needs a connection to a server of its own for: to wait for a key, and to watch some.
+
+use super::{Proxied, keys_of};
+use testkit::Client;
+use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
+use wire::Value;
+
+fn queued() -> Value {
+    Value::Simple(b"QUEUED".to_vec())
+}
+
+/// Waits until so many clients wait for keys at the server of a key.
+fn await_blocked(proxied: &Proxied, shard: usize, count: usize) {
+    let mut client = proxied.shards[shard].connect().unwrap();
+    let wanted = format!("blocked_clients:{count}\r\n");
+    wait_until("clients wait", || ask(&mut client, &["INFO", "clients"]).contains(&wanted));
+}
+
+#[test]
+fn who_waits_for_a_key_holds_up_nobody_else() {
+    let proxied = Proxied::begin(2, &[]);
+    let (list, other) = (proxied.key(0), proxied.key(1));
+    let mut waiting: Vec<Client> = (0..5).map(|_| proxied.proxy.connect().unwrap()).collect();
+    for (number, client) in waiting.iter_mut().enumerate() {
+        client.send_request(&["BLPOP", &list, "0"]).unwrap();
+        // What is asked behind it is done behind it.
+        client.send_request(&["SET", &other, &number.to_string()]).unwrap();
+        await_blocked(&proxied, 0, number + 1);
+    }
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["GET", &other]), Value::Null);
+    assert!(ask(&mut client, &["CLIENT", "LIST"]).contains("flags=b"));
+    for (number, waiting) in waiting.iter_mut().enumerate() {
+        assert_eq!(call(&mut client, &["RPUSH", &list, &number.to_string()]), Value::Int(1));
+        let popped = waiting.read_value().unwrap();
+        assert_eq!(popped, Value::Array(vec![text(&list), text(&number.to_string())]));
+        assert_eq!(waiting.read_value().unwrap(), ok());
+        assert_eq!(call(&mut client, &["GET", &other]), text(&number.to_string()));
+    }
+    assert!(!ask(&mut client, &["CLIENT", "LIST"]).contains("flags=b"));
+    // One that waits for nothing long gets its null, in the client's protocol.
+    assert_eq!(call(&mut client, &["BRPOP", &list, "0.01"]), Value::NullArray);
+    client.send_request(&["HELLO", "3"]).unwrap();
+    client.read_value().unwrap();
+    assert_eq!(call(&mut client, &["BRPOP", &list, "0.01"]), Value::Null);
+    assert!(is_error(&call(&mut client, &["BLPOP", &list, &other, "0"]), "CROSSSLOT"));
+    assert!(is_error(&call(&mut client, &["BLPOP", &list, "x"]), "ERR timeout is not a float"));
+    assert_eq!(call(&mut client, &["XREAD", "STREAMS", &list, "0"]), Value::Null);
+}
+
+#[test]
+fn what_somebody_waited_for_who_went_away_is_nobody_elses_loss() {
+    let proxied = Proxied::begin(1, &[]);
+    for _ in 0..3 {
+        let mut gone = proxied.proxy.connect().unwrap();
+        gone.send_request(&["BLPOP", "list", "0"]).unwrap();
+        await_blocked(&proxied, 0, 1);
+        drop(gone);
+        await_blocked(&proxied, 0, 0);
+        let mut killed = proxied.proxy.connect().unwrap();
+        let Value::Int(id) = call(&mut killed, &["CLIENT", "ID"]) else { panic!("no id") };
+        killed.send_request(&["BLPOP", "list", "0"]).unwrap();
+        await_blocked(&proxied, 0, 1);
+        let mut client = proxied.proxy.connect().unwrap();
+        assert_eq!(call(&mut client, &["CLIENT", "KILL", "ID", &id.to_string()]), Value::Int(1));
+        await_blocked(&proxied, 0, 0);
+        assert!(killed.read_value().is_err());
+    }
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["RPUSH", "list", "a"]), Value::Int(1));
+    assert_eq!(call(&mut client, &["LRANGE", "list", "0", "-1"]), Value::Array(vec![text("a")]));
+    assert_eq!(keys_of(&proxied.shards[0]), Value::Int(1));
+}
+
+#[test]
+fn who_waits_for_a_key_of_a_shard_that_is_lost_is_told() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let list = proxied.key(0);
+    let mut waiting = proxied.proxy.connect().unwrap();
+    waiting.send_request(&["BLPOP", &list, "0"]).unwrap();
+    await_blocked(&proxied, 0, 1);
+    proxied.shards[0].kill();
+    assert!(is_error(&waiting.read_value().unwrap(), "UNANSWERED"));
+    assert!(is_error(&call(&mut waiting, &["BLPOP", &list, "0"]), "ERR proxy: no connection"));
+    assert_eq!(call(&mut waiting, &["SET", &proxied.key(1), "v"]), ok());
+}
+
+/// Changes a key by another client, if it is to be disturbed, and executes a transaction.
+fn watched(proxied: &Proxied, client: &mut Client, key: &str, is_disturbed: bool) -> Value {
+    assert_eq!(call(client, &["WATCH", key]), ok());
+    if is_disturbed {
+        assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", key, "disturbed"]), ok());
+    }
+    assert_eq!(call(client, &["MULTI"]), ok());
+    assert_eq!(call(client, &["SET", key, "by transaction"]), queued());
+    call(client, &["EXEC"])
+}
+
+#[test]
+fn a_transaction_is_executed_if_what_it_watches_is_as_it_was() {
+    let proxied = Proxied::begin(2, &[]);
+    let (key, other) = (proxied.key(0), proxied.key(1));
+    let mut client = proxied.proxy.connect().unwrap();
+    for _ in 0..3 {
+        assert_eq!(watched(&proxied, &mut client, &key, false), Value::Array(vec![ok()]));
+        assert_eq!(watched(&proxied, &mut client, &key, true), Value::NullArray);
+        assert_eq!(call(&mut client, &["GET", &key]), text("disturbed"));
+    }
+    // Its own writes count, too, and what is done between by other ways.
+    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+    assert_eq!(call(&mut client, &["SET", &key, "own"]), ok());
+    assert_eq!(call(&mut client, &["SET", &other, "own"]), ok());
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["GET", &key]), queued());
+    assert_eq!(call(&mut client, &["EXEC"]), Value::NullArray);
+    // What ends a watch ends it.
+    for line in ["UNWATCH", "MULTI;DISCARD", "MULTI;EXEC", "RESET", "MULTI;NOSUCH;EXEC"] {
+        assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+        for word in line.split(';') {
+            call_line(&mut client, word);
+        }
+        assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", &key, "v"]), ok());
+        assert_eq!(call(&mut client, &["MULTI"]), ok());
+        assert_eq!(call(&mut client, &["SET", &other, line]), queued());
+        assert_eq!(call(&mut client, &["EXEC"]), Value::Array(vec![ok()]), "{line}");
+    }
+    // Of one slot all of it.
+    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+    assert!(is_error(&call(&mut client, &["WATCH", &other]), "CROSSSLOT"));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert!(is_error(&call(&mut client, &["SET", &other, "v"]), "CROSSSLOT"));
+    assert!(is_error(&call(&mut client, &["EXEC"]), "EXECABORT"));
+    // Whoever has come to speak otherwise has watched by another connection.
+    for line in ["SELECT 3", "HELLO 3"] {
+        assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+        client.send_request(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        client.read_value().unwrap();
+        for is_executed in [false, true] {
+            assert_eq!(call(&mut client, &["MULTI"]), ok());
+            assert_eq!(call(&mut client, &["HSET", &key, line, "v"]), queued());
+            assert_eq!(matches!(call(&mut client, &["EXEC"]), Value::Array(_)), is_executed, "{line}");
+        }
+    }
+    assert_eq!(call(&mut client, &["SELECT", "0"]), ok());
+    assert_eq!(call(&mut client, &["TYPE", &key]), Value::Simple(b"string".to_vec()));
+    // Nothing is known of what happened while the connection was lost.
+    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+    let mut shard = proxied.shards[0].connect().unwrap();
+    assert_ne!(call_line(&mut shard, "CLIENT KILL TYPE normal SKIPME yes"), Value::Int(0));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["SET", &key, "lost"]), queued());
+    assert_eq!(call(&mut client, &["EXEC"]), Value::Null);
+    assert_ne!(call(&mut client, &["GET", &key]), text("lost"));
+}
+
+#[test]
+fn a_wait_at_another_server_ends_what_was_watched_and_nobody_inherits_it() {
+    let proxied = Proxied::begin(2, &["--threads", "1"]);
+    let (key, list) = (proxied.key(0), proxied.key(1));
+    let (mut client, mut other) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+    assert_eq!(call(&mut other, &["RPUSH", &list, "1"]), Value::Int(1));
+    assert!(matches!(call(&mut client, &["BLPOP", &list, "0"]), Value::Array(_)));
+    // The next one to that server gets no connection that watches for somebody else.
+    assert_eq!(call(&mut other, &["WATCH", &format!("{{{key}}}2")]), ok());
+    assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", &key, "v"]), ok());
+    assert_eq!(call(&mut other, &["MULTI"]), ok());
+    assert_eq!(call(&mut other, &["PING"]), queued());
+    assert!(matches!(call(&mut other, &["EXEC"]), Value::Array(_)));
+    // Nobody can say any more whether it has changed.
+    assert_eq!(call(&mut client, &["WATCH", &format!("{{{key}}}2")]), ok());
+    for wanted in [Value::NullArray, Value::Array(vec![ok()])] {
+        assert_eq!(call(&mut client, &["MULTI"]), ok());
+        assert_eq!(call(&mut client, &["SET", &key, "w"]), queued());
+        assert_eq!(call(&mut client, &["EXEC"]), wanted);
+    }
+}
+
+#[test]
+fn no_request_goes_to_another_database_than_its_own() {
+    let proxied = Proxied::of((&testkit::Program::Redis, &["--databases", "1"]), 1, &["--threads", "1"]);
+    let mut client = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["RPUSH", "list", "a"]), Value::Int(1));
+    assert_eq!(call(&mut client, &["WATCH", "k"]), ok());
+    assert_eq!(call(&mut client, &["SELECT", "5"]), ok());
+    assert!(!matches!(call(&mut client, &["BLPOP", "list", "0.01"]), Value::Array(_)));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), queued());
+    assert!(!matches!(call(&mut client, &["EXEC"]), Value::Array(_)));
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut other, &["SELECT", "5"]), ok());
+    assert!(!matches!(call(&mut other, &["BLPOP", "list", "0.01"]), Value::Array(_)));
+    assert_eq!(keys_of(&proxied.shards[0]), Value::Int(1));
+}
+
+#[test]
+fn a_watch_that_could_not_be_had_executes_nothing() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let key = proxied.key(0);
+    let mut client = proxied.proxy.connect().unwrap();
+    proxied.shards[0].kill();
+    assert!(is_error(&call(&mut client, &["WATCH", &key]), "ERR proxy: no connection"));
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["SET", &key, "w"]), queued());
+    assert_eq!(call(&mut client, &["EXEC"]), Value::NullArray);
+}
+
+#[test]
+fn connections_that_nobody_needs_any_more_serve_others() {
+    let proxied = Proxied::begin(1, &["--threads", "1"]);
+    let mut clients: Vec<Client> = (0..10).map(|_| proxied.proxy.connect().unwrap()).collect();
+    for round in 0..20 {
+        for client in &mut clients {
+            assert_eq!(watched(&proxied, client, "k", round % 2 == 0) == Value::NullArray, round % 2 == 0);
+            assert_eq!(call(client, &["WATCH", "k"]), ok());
+            assert_eq!(call(client, &["UNWATCH"]), ok());
+            if round == 0 {
+                assert_eq!(call(client, &["BLPOP", "none", "0.001"]), Value::NullArray);
+            }
+        }
+    }
+    let mut direct = proxied.shards[0].connect().unwrap();
+    let came = ask(&mut direct, &["INFO", "stats"]);
+    let came = came.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    assert!(came.trim().parse::<u32>().unwrap() < 20, "{came} connections");
+}
