@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Command;
 use sys::Prng;
-use testkit::ask::{ask, call, call_line_well, ok, shown, wait_until};
-use testkit::{Budget, Client, Program, Server};
+use testkit::ask::{ask, call, call_line_well, call_well, ok, shown, wait_until};
+use testkit::{Budget, Client, Program, Server, free_port};
 use wire::{Value, key_slot};
 
 /// Keys that are counted up, by each client.
@@ -181,6 +181,53 @@ fn slots_that_move_between_sources_end_it() {
     call_line_well(&mut clients[0], &format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
     assert!(!import.wait().success());
     import.await_words(&format!("slot {slot} has moved"));
+}
+
+/// Adds a master without slots to a Redis Cluster.
+pub(super) fn add_master(servers: &mut Vec<Server>) {
+    let bus = free_port().unwrap().to_string();
+    let words = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--repl-diskless-sync-delay", "0"];
+    let added = Server::start(Program::Redis, &words).unwrap();
+    let port = added.address().port().to_string();
+    call_well(&mut servers[0].connect().unwrap(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    servers.push(added);
+    let places: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
+    let known = format!("cluster_known_nodes:{}", servers.len());
+    wait_until("all know all", || {
+        connect(&places).iter_mut().all(|client| {
+            let info = ask(client, &["CLUSTER", "INFO"]);
+            info.contains(&known) && info.contains("cluster_state:ok")
+        })
+    });
+}
+
+#[test]
+fn slots_that_move_to_a_master_that_nobody_follows_end_it() {
+    let (mut sources, target) = (redis_cluster(), tarn_server());
+    add_master(&mut sources);
+    let places: Vec<SocketAddr> = sources.iter().map(Server::address).collect();
+    let mut clients = connect(&places);
+    for client in &mut clients {
+        call_line_well(client, "CONFIG SET repl-diskless-sync-delay 0");
+    }
+    let key = (0..).map(|number| format!("key{number}")).find(|key| key_slot(key.as_bytes()) < 8192).unwrap();
+    let slot = key_slot(key.as_bytes());
+    call_line_well(&mut clients[0], &format!("SET {key} 1"));
+    let mut import = Import::begin(places[0], target.address(), &["--verify"]);
+    import.await_stream();
+    // On its way it is the first one's still, which says only DEL of its key.
+    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
+    call_line_well(&mut clients[2], &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+    call_line_well(&mut clients[0], &format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[2]));
+    call_line_well(&mut clients[0], &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", places[2].port()));
+    import.ask_to_cut_over();
+    assert!(!import.wait().success(), "{}", import.output());
+    import.await_words("slots of the source move");
+    let mut import = Import::begin(places[1], target.address(), &[]);
+    import.await_stream();
+    move_slot(&places, slot, (0, 2));
+    import.await_words("slots of the source move");
+    assert!(!import.wait().success());
 }
 
 /// Moves a slot between nodes of a Redis Cluster, as its own tool does.

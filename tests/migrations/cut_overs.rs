@@ -1,13 +1,13 @@
 //! What may go wrong while an import ends, and writers wait for it: it ends well with all that the source has, or with a sentence and writers that go on.
 
-use super::clusters::{connect, contents, counting, move_slot};
+use super::clusters::{add_master, connect, contents, counting, move_slot};
 use super::{Import, Load, fill, must_be_equal, redis, tarn_server};
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
 use std::process::Command;
-use testkit::ask::{ask, call_line, call_line_well, call_well, ok, wait_until};
-use testkit::{Budget, Client, Program, Relay, Server, Way, free_port};
+use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
+use testkit::{Budget, Client, Relay, Server, Way};
 use wire::{Value, key_slot};
 
 /// Bytes a second at which times to live of thousands of keys take long to put right.
@@ -44,19 +44,8 @@ fn masters_that_were_added_meanwhile_are_gone_over_at_the_end() {
     }
     let mut import = Import::begin(source.address(), targets[0].address(), &[]);
     import.await_stream();
-    let bus = free_port().unwrap().to_string();
-    let words = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-    let added = Server::start(Program::Redis, &words).unwrap();
-    let port = added.address().port().to_string();
-    let mut first = targets[0].connect().unwrap();
-    call_well(&mut first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-    targets.push(added);
+    add_master(&mut targets);
     let places: Vec<SocketAddr> = targets.iter().map(Server::address).collect();
-    wait_until("all know all", || {
-        connect(&places)
-            .iter_mut()
-            .all(|client| ask(client, &["CLUSTER", "INFO"]).contains("cluster_known_nodes:3"))
-    });
     let slot = key_slot(b"key7");
     let from = usize::from(slot) * 2 / wire::SLOTS;
     // Its marks go along.

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, stopped};
 use crate::place::{Entry, Place};
-use crate::target::Slots;
+use crate::target::{Slots, has_slot_under_way};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +46,16 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
     }
     let masters = slots.masters().into_iter();
     Ok(masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect())
+}
+
+/// Looks whether each part's slots are one master's still, and all of that master's, as a node says; None: it does not know of all slots now.
+pub fn are_parts(slots: &Slots, parts: &[&Own]) -> Option<bool> {
+    let is_as_it_was = |own: &&Own| {
+        let Some(ranges) = &own.0 else { return true };
+        let owner = ranges.first().and_then(|(first, _)| slots.owner(*first));
+        owner.is_some_and(|node| slots.ranges(node) == *ranges)
+    };
+    (slots.unowned() == 0).then(|| parts.iter().all(is_as_it_was))
 }
 
 /// A source that is asked.
@@ -147,6 +157,28 @@ impl Beside {
         Some((last.saturating_sub(applied), seconds.as_secs()))
     }
 
+    /// Who has which slots, as it says.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn slots(&mut self, orders: &Orders) -> Result<Slots, Ending> {
+        let said = self.ask("CLUSTER SLOTS", orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
+        let mut slots = Slots::of_one(self.place.clone());
+        slots.take(&said, &self.place).map_err(|why| self.wrong(&why))?;
+        Ok(slots)
+    }
+
+    /// Whether a slot comes to it or goes from it just now: its keys are here and there.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn has_slot_under_way(&mut self, orders: &Orders) -> Result<bool, Ending> {
+        match self.ask("CLUSTER NODES", orders).map_err(|error| self.wrong(&config::sentence(&error)))? {
+            Value::Bulk(lines) => Ok(has_slot_under_way(&String::from_utf8_lossy(&lines))),
+            _ => Err(self.wrong("it does not say whether slots are on their way")),
+        }
+    }
+
     /// Databases that have keys.
     ///
     /// # Errors
@@ -176,6 +208,22 @@ impl Beside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_as_they_were_only_if_their_masters_have_neither_less_nor_more() {
+        let place = |port| Place { host: "a".to_owned(), port };
+        let own = |ranges: &[(u16, u16)]| Own(Some(ranges.to_vec()));
+        let (first, second) = (own(&[(0, 8191)]), own(&[(8192, 16_383)]));
+        let mut slots = Slots::of_one(place(1));
+        (8192..16_384).for_each(|slot| slots.give(slot, &place(2)));
+        assert_eq!(are_parts(&slots, &[&first, &second]), Some(true));
+        slots.give(7, &place(3));
+        assert_eq!(are_parts(&slots, &[&first, &second]), Some(false));
+        // Another has taken the first one's place.
+        (0..8192).for_each(|slot| slots.give(slot, &place(3)));
+        assert_eq!(are_parts(&slots, &[&first, &second]), Some(true));
+        assert_eq!(are_parts(&slots, &[&Own(None)]), Some(true));
+    }
 
     #[test]
     fn what_a_source_said_long_ago_is_not_told_as_what_it_is() {

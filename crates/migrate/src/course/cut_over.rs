@@ -6,7 +6,7 @@
 //! 3. All is gone over where it is at the end, by processes that were there from the begin: slots that have moved are gone over again.
 
 use super::holding::Holding;
-use super::{Course, Part};
+use super::{Course, Part, slots_have_moved};
 use crate::ending::{Ending, pause, stopped};
 use crate::limits::{HOLD, LONG_PAUSE, PAUSE};
 use crate::screen::{say, show};
@@ -52,6 +52,7 @@ impl Course<'_> {
     /// Gives how many keys have a time to live, and what came of comparing.
     fn settle(&mut self, holding: &Holding) -> Result<(u64, Option<Found>), Ending> {
         let held = holding.breaks();
+        self.check_slots()?;
         self.wait_for_rest()?;
         if !holding.is_held() {
             self.wait_for_quiet()?;
@@ -97,8 +98,25 @@ impl Course<'_> {
                 break;
             }
         }
+        self.check_slots()?;
         self.check_owner(true)?;
         Ok((times, found))
+    }
+
+    /// Makes sure that all slots of a source cluster are where they were, by what each master says.
+    fn check_slots(&mut self) -> Result<(), Ending> {
+        let orders = self.orders.clone();
+        for at in 0..self.parts.len() {
+            let beside = &mut self.parts[at].beside;
+            if beside.own.0.is_none() {
+                continue;
+            }
+            let (slots, is_under_way) = (beside.slots(&orders)?, beside.has_slot_under_way(&orders)?);
+            if is_under_way || self.has_moved(&slots) != Some(false) {
+                return slots_have_moved();
+            }
+        }
+        Ok(())
     }
 
     /// Who has which slots. All of them were known to those who wrote.

@@ -14,9 +14,9 @@ use crate::options::Options;
 use crate::place::{Entry, Place};
 use crate::screen::{Gauge, say, show};
 use crate::target::bookmark::{CUT_OVER, Stage, State, Tags};
-use crate::target::{Kind, Target, is_anothers};
+use crate::target::{Kind, Slots, Target, is_anothers};
 use crate::words::know_commands;
-use beside::{Beside, find_sources};
+use beside::{Beside, are_parts, find_sources};
 use log::ReplicationId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeSet;
@@ -269,6 +269,11 @@ fn take_over(
     Ok(states)
 }
 
+/// What is done to a slot that is elsewhere is not seen, and that it has left a master looks like DEL.
+fn slots_have_moved<T>() -> Result<T, Ending> {
+    stopped("slots of the source move, or have moved, to another master: run it again when its slots stay where they are")
+}
+
 impl Course<'_> {
     fn watch(&mut self) -> Result<(), Ending> {
         let (mut shown, mut asked) = (None::<Instant>, Instant::now());
@@ -278,6 +283,7 @@ impl Course<'_> {
             if shown.is_none_or(|shown| shown.elapsed() >= SHOWN_EVERY) {
                 shown = Some(Instant::now());
                 self.look_at_sources();
+                self.look_at_slots()?;
                 show(&self.line());
             }
             if !is_asked && asked.elapsed() >= ASKED_EVERY {
@@ -328,6 +334,25 @@ impl Course<'_> {
         for part in &mut self.parts {
             part.beside.note_offset(&self.orders);
         }
+    }
+
+    /// Looks whether the slots of a source cluster are its masters' still, as the first of them says that is reached.
+    fn look_at_slots(&mut self) -> Result<(), Ending> {
+        if self.parts.iter().any(|part| part.beside.own.0.is_none()) {
+            return Ok(());
+        }
+        let orders = self.orders.clone();
+        let slots = self.parts.iter_mut().find_map(|part| part.beside.slots(&orders).ok());
+        match slots.and_then(|slots| self.has_moved(&slots)) {
+            Some(true) => slots_have_moved(),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    /// Whether any slot is another's now; None: it is not known of all.
+    fn has_moved(&self, slots: &Slots) -> Option<bool> {
+        let parts: Vec<&Own> = self.parts.iter().map(|part| &part.beside.own).collect();
+        are_parts(slots, &parts).map(|is_as_it_was| !is_as_it_was)
     }
 
     fn is_following(&self) -> bool {

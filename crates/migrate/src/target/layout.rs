@@ -186,7 +186,7 @@ fn ranges(reply: &Value) -> Option<Vec<(i64, i64, Vec<u8>)>> {
 }
 
 /// Whether a node says in CLUSTER NODES that a slot comes to it or goes: its keys are at both.
-fn has_slot_under_way(lines: &str) -> bool {
+pub fn has_slot_under_way(lines: &str) -> bool {
     let own = lines.lines().find(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself")));
     own.is_some_and(|line| line.contains('['))
 }

@@ -20,7 +20,7 @@ mod owning;
 mod turn;
 
 pub use job::Job;
-pub use layout::Layout;
+pub use layout::{Layout, has_slot_under_way};
 pub use nodes::Slots;
 pub use owning::is_anothers;
 
