@@ -273,6 +273,32 @@ fn slots_of_a_target_that_move_are_followed() {
 }
 
 #[test]
+fn an_error_of_the_target_is_kept_whatever_else_is_under_way() {
+    let (source, targets) = (redis(&[]), redis_cluster());
+    let places: Vec<SocketAddr> = targets.iter().map(Server::address).collect();
+    let mut client = source.connect().unwrap();
+    let key = (0..).map(|number| format!("key{number}")).find(|key| key_slot(key.as_bytes()) < 8192).unwrap();
+    call_line_well(&mut client, "SET before 1");
+    let mut import = Import::begin(source.address(), places[0], &[]);
+    import.await_stream();
+    let mut here = connect(&places);
+    call_line_well(&mut here[0], &format!("SET {key} text"));
+    // All of them come at once, and many are behind it on its connection and on the other.
+    let mut lines = vec![format!("RPUSH {key} 1")];
+    lines.extend((0..300).map(|number| format!("SET other{number} 1")));
+    let requests: Vec<Vec<String>> =
+        lines.iter().map(|line| line.split(' ').map(str::to_owned).collect()).collect();
+    client.pipeline(&requests).unwrap();
+    assert!(!import.wait().success());
+    import.await_words(&format!("the target refuses RPUSH {key}"));
+    import.await_words("the next run begins a new copy");
+    let mut import = Import::begin(source.address(), places[0], &["--verify", "--until-caught-up"]);
+    import.await_words("what an earlier copy has left in the target is removed");
+    assert!(import.wait().success(), "{}", import.output());
+    assert_eq!(contents(&mut [client]), contents(&mut here));
+}
+
+#[test]
 fn a_target_behind_a_proxy_is_copied_to_anew_when_a_connection_is_lost() {
     let budget = Budget::from_env(24, 1);
     let source = redis(&[]);

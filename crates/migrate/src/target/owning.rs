@@ -139,6 +139,11 @@ impl Target {
     fn rename(&mut self, name: String) {
         self.name = name;
         // They are called so, and others of the name are ended, when they are made.
+        self.forget_connections();
+    }
+
+    /// Makes all connections anew when they are needed.
+    pub(super) fn forget_connections(&mut self) {
         self.connections.iter_mut().for_each(|connection| *connection = None);
     }
 

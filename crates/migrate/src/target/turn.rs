@@ -241,9 +241,14 @@ impl Target {
 
     /// What is there is not what the source has, and is not gone on from.
     fn spoil(&mut self, why: String) -> Ending {
+        // Replies of other jobs are under way on them, and nobody reads those any more. What follows has the servers end them.
+        self.forget_connections();
         let spoilt = self.write_state(|state| state.stage = super::Stage::Spoilt);
-        let more = if spoilt.is_ok() { "; the next run begins a new copy" } else { "" };
-        Ending::Stopped(format!("{why}{more}"))
+        let more = match spoilt {
+            Ok(()) => "the next run begins a new copy",
+            Err(_) => "that could not be kept in the target: begin a new copy with --anew",
+        };
+        Ending::Stopped(format!("{why}; {more}"))
     }
 }
 
