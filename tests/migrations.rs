@@ -520,6 +520,26 @@ fn the_source_is_acknowledged_what_the_target_has() {
 }
 
 #[test]
+fn an_answer_that_was_lost_is_told_where_values_are_not_compared() {
+    for (options, is_told) in [(&[][..], true), (&["--verify"], false)] {
+        let (source, target) = (redis(&[]), tarn_server());
+        fill(&source);
+        let relay = Relay::to(target.address()).unwrap();
+        let mut import = Import::begin(source.address(), relay.address(), options);
+        import.await_words(" 0 bytes and 0 s behind");
+        relay.stop(Way::Back);
+        call_line_well(&mut source.connect().unwrap(), "SET key1 2");
+        let mut here = target.connect().unwrap();
+        wait_until("it is done", || call_line(&mut here, "GET key1") == text("2"));
+        relay.cut();
+        relay.mend();
+        let output = import.cut_over();
+        assert_eq!(output.contains("it is not known whether the target refused"), is_told, "{output}");
+        must_be_equal(&source, target.address());
+    }
+}
+
+#[test]
 fn both_sides_may_speak_tls_and_want_a_password() {
     let files = Files::new().unwrap();
     let start = |password: &str| {

@@ -61,6 +61,8 @@ pub fn run(mut task: Task) -> Result<(), Ending> {
     // It was claimed, and may have come further until then.
     task.state = target.adopt()?;
     let goes_on = task.state.stage == Stage::Following;
+    // What the run before had sent last it may not have heard of.
+    task.gauge.has_unheard.store(goes_on, Ordering::Relaxed);
     let ask = match goes_on {
         true => Ask::Rest { id: task.state.id, offset: task.state.offset },
         false => Ask::Full,
@@ -219,6 +221,9 @@ fn note(task: &mut Task, source: &RefCell<Source>, stream: &MasterStream, round:
     source.borrow_mut().applied = Some(place.offset);
     task.gauge.requests.store(round.applied, Ordering::Relaxed);
     task.gauge.changes.store(round.changes, Ordering::Relaxed);
+    if round.target.has_unheard {
+        task.gauge.has_unheard.store(true, Ordering::Relaxed);
+    }
     // Who sees that it is applied sees the others, too.
     task.gauge.applied.store(place.offset, Ordering::Release);
 }

@@ -20,6 +20,8 @@ pub struct Gauge {
     pub applied: AtomicU64,
     /// Requests of the stream that were applied.
     pub requests: AtomicU64,
+    /// Whether the target's answer to some of them was lost, so that it is not known whether it refused one.
+    pub has_unheard: AtomicBool,
     /// Those of them that do more than take keys away, as a source does by itself with keys whose time is up.
     pub changes: AtomicU64,
 }

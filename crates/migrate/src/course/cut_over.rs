@@ -282,6 +282,11 @@ impl Course<'_> {
             self.requests(),
             began.elapsed().as_millis()
         ));
+        if found.is_none() && self.parts.iter().any(|part| part.gauge.has_unheard.load(Ordering::Relaxed)) {
+            say(
+                "a connection to the target, or a run, was lost before all of its answers were heard: all was done once, and it is not known whether the target refused a command of that. Only --verify finds out",
+            );
+        }
         if is_held {
             say(&format!(
                 "writers are held at the source for {} s more: clients can go to the target now",

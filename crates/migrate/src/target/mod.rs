@@ -97,6 +97,8 @@ pub struct Target {
     name: String,
     tags: Arc<Tags>,
     writer: Option<Writer>,
+    /// Whether something of the stream was done whose answer was lost: that it was done is known, and not whether a command of it had an error.
+    pub has_unheard: bool,
     /// Databases that are known to be there.
     databases: BTreeSet<u32>,
     /// Nodes that have said in this turn that a slot is elsewhere.
@@ -256,6 +258,7 @@ impl Target {
                 if !self.was_applied(&jobs[at])? {
                     left.push(at);
                 } else {
+                    self.has_unheard = true;
                     self.note_applied(&jobs[at]);
                 }
             }

@@ -53,6 +53,7 @@ impl Target {
             name: "tarn-migrate-look".to_owned(),
             tags: tags.clone(),
             writer: None,
+            has_unheard: false,
             databases: BTreeSet::new(),
             moved_from: BTreeSet::new(),
             said: None,
