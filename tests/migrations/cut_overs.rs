@@ -203,6 +203,38 @@ fn writers_that_are_not_held_have_to_stop_before_times_are_put_right() {
 }
 
 #[test]
+fn what_is_written_when_all_times_are_right_already_is_found() {
+    const KEYS: usize = 2000;
+    let (source, target) = (redis(&[]), tarn_server());
+    let (mut client, mut here) = (source.connect().unwrap(), target.connect().unwrap());
+    for number in 0..KEYS {
+        call_line_well(&mut client, &format!("SET key{number} v EX 5000"));
+    }
+    let relay = Relay::to(target.address()).unwrap();
+    let mut import = slow_end(&source, &target, &relay, &[]);
+    relay.throttle(Way::There, 10 * SLOW);
+    wait_until("all times are right", || held_back(&mut here, KEYS) == 0);
+    relay.throttle(Way::There, SLOW);
+    let passed = relay.passed(Way::There);
+    wait_until("they are gone over again", || relay.passed(Way::There) > passed + 3 * SLOW);
+    call_line_well(&mut client, "CLIENT UNPAUSE");
+    call_line_well(&mut client, "SET key1 2");
+    relay.mend();
+    assert!(!import.wait().success(), "{}", import.output());
+    import.await_words("the source was written to after times to live were put right");
+    end(&source, target.address());
+    must_be_equal(&source, target.address());
+}
+
+/// How many of so many keys have a time to live in the target as while data come.
+fn held_back(here: &mut Client, keys: usize) -> usize {
+    let questions: Vec<Vec<String>> =
+        (0..keys).map(|number| vec!["PEXPIRETIME".to_owned(), format!("key{number}")]).collect();
+    let replies = here.pipeline(&questions).unwrap();
+    replies.iter().filter(|reply| reply.trim_ascii().len() >= ":100000000000000".len()).count()
+}
+
+#[test]
 fn who_is_ended_in_the_copy_is_told_that_the_next_run_begins_anew() {
     let (source, target) = (redis(&[]), tarn_server());
     fill(&source);

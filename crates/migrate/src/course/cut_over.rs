@@ -1,7 +1,8 @@
 //! The end: writers are held, the rest comes, times to live are put right, values are compared, and what was kept in the target goes.
 //!
 //! Invariants:
-//! 1. It counts only if nothing came of the streams from when the first time was put right: that is not held back any more, and the target may take it away.
+//! 1. It counts only if nothing came of the streams from when the first time was put right until the end: that is not held back any more, and the target may
+//!    take it away. Writers who are held are found to be so once more behind all else; of others it is known as long as the streams are followed.
 //! 2. Nobody waits at the source for a target that does not answer.
 //! 3. All is gone over where it is at the end, by processes that were there from the begin: slots that have moved are gone over again.
 
@@ -9,6 +10,7 @@ use super::holding::Holding;
 use super::{Course, Part, slots_have_moved};
 use crate::ending::{Ending, pause, stopped};
 use crate::limits::{HOLD, LONG_PAUSE, PAUSE};
+use crate::place::Place;
 use crate::screen::{say, show};
 use crate::settling::{put_times_right, remove_marks};
 use crate::target::bookmark::state_key;
@@ -29,12 +31,11 @@ impl Course<'_> {
     /// It is not over: writers go on at the source.
     pub(super) fn cut_over(&mut self) -> Result<(), Ending> {
         let began = Instant::now();
-        let places = self.parts.iter().map(|part| part.beside.place()).collect();
         let hold = self.options.hold;
         let silence_max = if hold.is_zero() { HOLD } else { hold };
         self.silence_max = Some(silence_max);
         self.target.limit_silence(silence_max);
-        let holding = Holding::begin(places, &self.options.from.1, hold)?;
+        let holding = Holding::begin(self.places(), &self.options.from.1, hold)?;
         let ended = self.settle(&holding);
         match ended {
             Ok((times, found)) => {
@@ -75,12 +76,7 @@ impl Course<'_> {
             }
             times_before = times;
         }
-        self.wait_for_rest()?;
-        if self.changes() != before || !holding.has_held_since(held) {
-            return stopped(
-                "the source was written to after times to live were put right, or its writers were not held; the next run begins a new copy",
-            );
-        }
+        self.check_quiet(holding, (before, held))?;
         if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
             found.told.iter().for_each(|line| say(line));
             return stopped(format!(
@@ -88,19 +84,51 @@ impl Course<'_> {
                 found.different, found.keys
             ));
         }
+        // In a slot that has moved there and back times may not be put right, though nothing came of it.
+        self.go_over(&databases, &mut layout)?;
+        self.check_quiet(holding, (before, held))?;
         self.end_parts()?;
-        loop {
-            // In a slot that has moved times may not be put right, though nothing came of it.
-            put_times_right(&mut self.target, &databases)?;
-            let states: Vec<String> = self.parts.iter().map(|part| state_key(&part.name)).collect();
-            remove_marks(&mut self.target, &databases, &states)?;
-            if self.is_still(&mut layout)? {
-                break;
-            }
-        }
+        self.take_marks_away(&databases, &mut layout)?;
         self.check_slots()?;
+        if !holding.holds_now(self.places()) || self.changes() != before {
+            return was_written_to();
+        }
         self.check_owner(true)?;
         Ok((times, found))
+    }
+
+    /// Fails if somebody who writes was seen at the source, or was not held, since `before`.
+    fn check_quiet(&mut self, holding: &Holding, before: (u64, u64)) -> Result<(), Ending> {
+        self.wait_for_rest()?;
+        match self.changes() == before.0 && holding.has_held_since(before.1) {
+            true => Ok(()),
+            false => was_written_to(),
+        }
+    }
+
+    /// Puts times right where slots stay where they are meanwhile.
+    fn go_over(&mut self, databases: &BTreeSet<u32>, layout: &mut Layout) -> Result<(), Ending> {
+        loop {
+            put_times_right(&mut self.target, databases)?;
+            if self.is_still(layout)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_marks_away(&mut self, databases: &BTreeSet<u32>, layout: &mut Layout) -> Result<(), Ending> {
+        let states: Vec<String> = self.parts.iter().map(|part| state_key(&part.name)).collect();
+        loop {
+            remove_marks(&mut self.target, databases, &states)?;
+            if self.is_still(layout)? {
+                return Ok(());
+            }
+            self.go_over(databases, layout)?;
+        }
+    }
+
+    fn places(&self) -> Vec<Place> {
+        self.parts.iter().map(|part| part.beside.place()).collect()
     }
 
     /// Makes sure that all slots of a source cluster are where they were, by what each master says.
@@ -294,4 +322,10 @@ impl Course<'_> {
             ));
         }
     }
+}
+
+fn was_written_to<T>() -> Result<T, Ending> {
+    stopped(
+        "the source was written to after times to live were put right, or its writers were not held; the next run begins a new copy",
+    )
 }

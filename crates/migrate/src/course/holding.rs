@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::Value;
 
 /// What is known of it.
@@ -20,14 +20,25 @@ use wire::Value;
 struct Seen {
     /// All sources hold their writers.
     is_held: AtomicBool,
-    /// How often they were found not to, or could not be told again.
+    /// How often they were found not to, or could not be told again in time.
     breaks: AtomicU64,
+}
+
+/// What the thread is told.
+enum Word {
+    /// Tell them again now, and say whether all of them wait, and are at these places.
+    Now(Vec<Place>, Sender<bool>),
+    /// They go on.
+    Release,
+    /// Tell them once more, and no more.
+    End,
 }
 
 /// Writers that wait, or that are not to.
 pub struct Holding {
     seen: Arc<Seen>,
-    thread: Option<(Sender<bool>, JoinHandle<()>)>,
+    /// The thread says whether they waited when they were told last.
+    thread: Option<(Sender<Word>, JoinHandle<bool>)>,
 }
 
 impl Holding {
@@ -41,7 +52,7 @@ impl Holding {
             return Ok(Holding { seen, thread: None });
         }
         let mut sources: Vec<Held> =
-            places.into_iter().map(|place| Held { place, entry: entry.clone(), connection: None }).collect();
+            places.into_iter().map(|place| Held::new(place, entry.clone())).collect();
         let mut is_held = true;
         for at in 0..sources.len() {
             if let Err(untold) = sources[at].hold(span) {
@@ -55,13 +66,11 @@ impl Holding {
             }
         }
         seen.is_held.store(is_held, Ordering::Relaxed);
-        let (end, ends) = channel();
+        let (tell, words) = channel();
         let shared = seen.clone();
-        let run = move || {
-            renew(&mut sources, span, &ends, &shared);
-        };
+        let run = move || renew(&mut sources, span, &words, &shared);
         match std::thread::Builder::new().name("holding".to_owned()).spawn(run) {
-            Ok(thread) => Ok(Holding { seen, thread: Some((end, thread)) }),
+            Ok(thread) => Ok(Holding { seen, thread: Some((tell, thread)) }),
             Err(error) => stopped(format!("no thread can be begun: {error}")),
         }
     }
@@ -81,47 +90,69 @@ impl Holding {
         self.breaks() == breaks
     }
 
-    /// They are told no more, and wait on for a while. Whether they do.
+    /// Tells them again now. Whether they wait, and are the masters at these places still, as far as they were ever told to.
+    pub fn holds_now(&self, places: Vec<Place>) -> bool {
+        let Some((words, _)) = self.thread.as_ref().filter(|_| self.is_held()) else { return true };
+        let (tell, told) = channel();
+        // Who does not hear it does not answer.
+        let _ = words.send(Word::Now(places, tell));
+        told.recv().unwrap_or(false)
+    }
+
+    /// They are told once more, and wait on for a while. Whether they do.
     pub fn end(mut self) -> bool {
-        self.finish(false);
-        self.is_held()
+        let is_told = self.finish(Word::End);
+        if self.is_held() && !is_told {
+            say("writers could not be told to wait on at the source, and may go on there: have clients leave it now");
+        }
+        self.is_held() && is_told
     }
 
     /// They go on.
     pub fn release(mut self) {
         if self.thread.is_some() {
-            self.finish(true);
+            self.finish(Word::Release);
             say("writers go on at the source");
         }
     }
 
-    fn finish(&mut self, is_released: bool) {
-        if let Some((end, thread)) = self.thread.take() {
-            // It may have ended.
-            let _ = end.send(is_released);
-            let _ = thread.join();
-        }
+    fn finish(&mut self, word: Word) -> bool {
+        let Some((words, thread)) = self.thread.take() else { return false };
+        // It may have ended.
+        let _ = words.send(word);
+        thread.join().unwrap_or(false)
     }
 }
 
 /// Tells them again in time, until it is over.
-fn renew(sources: &mut [Held], span: Duration, ends: &Receiver<bool>, seen: &Seen) {
+fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, seen: &Seen) -> bool {
     loop {
-        let released = ends.recv_timeout(span / 4);
-        if released == Ok(true) {
-            return release(sources);
-        }
-        if seen.is_held.load(Ordering::Relaxed) {
-            // All of them, whatever one says.
-            let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
-            if untold > 0 {
-                seen.breaks.fetch_add(1, Ordering::Relaxed);
+        match words.recv_timeout(span / 4) {
+            Err(RecvTimeoutError::Timeout) => drop(tell_all(sources, span, seen)),
+            Ok(Word::Now(places, tell)) => {
+                let is_told = tell_all(sources, span, seen);
+                // Nobody may be waiting any more.
+                let _ = tell.send(is_told && sources.iter().map(|source| &source.place).eq(&places));
             }
-        }
-        if released != Err(RecvTimeoutError::Timeout) {
-            return;
+            Ok(Word::Release) => {
+                release(sources);
+                return false;
+            }
+            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => return tell_all(sources, span, seen),
         }
     }
+}
+
+/// Tells all of them again, whatever one says. Whether they waited until then, and do.
+fn tell_all(sources: &mut [Held], span: Duration, seen: &Seen) -> bool {
+    if !seen.is_held.load(Ordering::Relaxed) {
+        return false;
+    }
+    let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
+    if untold > 0 {
+        seen.breaks.fetch_add(1, Ordering::Relaxed);
+    }
+    untold == 0
 }
 
 fn release(sources: &mut [Held]) {
@@ -136,6 +167,8 @@ struct Held {
     place: Place,
     entry: Entry,
     connection: Option<Connection>,
+    /// When it was told last.
+    told: Option<Instant>,
 }
 
 /// Why its writers are not held.
@@ -145,10 +178,19 @@ struct Untold {
 }
 
 impl Held {
+    fn new(place: Place, entry: Entry) -> Held {
+        Held { place, entry, connection: None, told: None }
+    }
+
     /// Has its writers wait. They are its own only if it is master when they do.
     fn hold(&mut self, span: Duration) -> Result<(), Untold> {
+        let before = self.told.replace(Instant::now());
         let told = self.tell(&format!("CLIENT PAUSE {} WRITE", span.as_millis()));
         told.map_err(|why| Untold { why, is_no_master: false })?;
+        if before.is_some_and(|before| before.elapsed() > span) {
+            let why = format!("the source {} was told to hold its writers again too late", self.place);
+            return Err(Untold { why, is_no_master: false });
+        }
         match self.role().as_deref() {
             Some("master") => Ok(()),
             Some(_) => Err(Untold { why: no_master(&self.place), is_no_master: true }),
