@@ -158,6 +158,8 @@ fn an_import_that_cuts_over_ends_when_another_begins() {
     relay.mend();
     assert!(!first.wait().success());
     first.await_words("another `tarn migrate` writes to this target");
+    let mut here = target.connect().unwrap();
+    assert_eq!(held_back(&mut here, 2000), 2000, "the first has put no time right that the second has brought");
     second.cut_over();
     must_be_equal(&source, target.address());
 }

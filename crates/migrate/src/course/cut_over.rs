@@ -35,6 +35,8 @@ impl Course<'_> {
         let silence_max = if hold.is_zero() { HOLD } else { hold };
         self.silence_max = Some(silence_max);
         self.target.limit_silence(silence_max);
+        let sources = self.parts.iter().map(|part| part.name.clone()).collect();
+        self.target.end_for(sources, self.owner);
         let holding = Holding::begin(self.places(), &self.options.from.1, hold)?;
         let ended = self.settle(&holding);
         match ended {

@@ -80,6 +80,15 @@ struct Writer {
     is_confirmed: bool,
 }
 
+/// Whoever ends an import. It writes as long as the target is its process', though in no source's name.
+struct Ender {
+    /// The sources, as keys name them.
+    sources: Vec<String>,
+    owner: u64,
+    /// Whether it was looked since a connection was made.
+    is_confirmed: bool,
+}
+
 /// A target.
 pub struct Target {
     entry: Entry,
@@ -97,6 +106,9 @@ pub struct Target {
     name: String,
     tags: Arc<Tags>,
     writer: Option<Writer>,
+    ender: Option<Ender>,
+    /// Whether connections of who ends an import are ended, too, where one is made.
+    claims: bool,
     /// Whether something of the stream was done whose answer was lost: that it was done is known, and not whether a command of it had an error.
     pub has_unheard: bool,
     /// Databases that are known to be there.

@@ -1,6 +1,7 @@
 //! Reaching a target: what kind it is, its nodes and their connections, and what the loss of one means.
 
 use super::nodes::{Redirection, Slots};
+use super::owning::ENDER;
 use super::{Ending, Entry, Kind, Place, Tags, Target, Trouble, stopped};
 use crate::connection::{Connection, shown};
 use crate::ending::{Orders, pause};
@@ -53,6 +54,8 @@ impl Target {
             name: "tarn-migrate-look".to_owned(),
             tags: tags.clone(),
             writer: None,
+            ender: None,
+            claims: false,
             has_unheard: false,
             databases: BTreeSet::new(),
             moved_from: BTreeSet::new(),
@@ -86,11 +89,17 @@ impl Target {
         connection.ask(&[b"CLIENT", b"SETNAME", self.name.as_bytes()], &mut *self.look)?;
         if self.writer.is_some() && self.kind != Kind::Bare {
             end_others(&mut connection, &self.name, &mut *self.look)?;
+            if self.claims {
+                end_others(&mut connection, ENDER, &mut *self.look)?;
+            }
             self.check_process(&place, &mut connection)?;
         }
         self.connections[node] = Some(connection);
         if let Some(writer) = &mut self.writer {
             writer.is_confirmed = false;
+        }
+        if let Some(ender) = &mut self.ender {
+            ender.is_confirmed = false;
         }
         Ok(())
     }

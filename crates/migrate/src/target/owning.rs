@@ -4,14 +4,19 @@
 //! 1. Of the connections of a source's name one lives at a time, and who makes one ends the others first. So what is read on it is final: nothing of another
 //!    process' is under way.
 //! 2. Whoever made a connection anew looks whose the target is before anything is written again.
-//! 3. The state is exchanged as it was when it was looked at (WATCH), or looked at again. A proxy cannot do that.
+//! 3. Connections of who ends an import have a name of their own, and whoever claims a source's state ends those, too, once it is claimed: who makes one anew
+//!    looks whose the target is before it writes.
+//! 4. The state is exchanged as it was when it was looked at (WATCH), or looked at again. A proxy cannot do that.
 
 use super::bookmark::{Stage, State, state_key};
-use super::{Ending, Job, Kind, Target, Trouble, Writer, stopped};
+use super::{Ender, Ending, Job, Kind, Target, Trouble, Writer, stopped};
 use crate::connection::shown;
 use std::collections::HashMap;
 use std::time::Instant;
 use wire::{Value, key_slot};
+
+/// What connections of who ends an import are called.
+pub(super) const ENDER: &str = "tarn-migrate-end";
 
 /// What a source's state is to be, if anything.
 pub type Decide<'d> = &'d mut dyn FnMut(Option<State>) -> Result<Option<State>, Ending>;
@@ -79,12 +84,16 @@ impl Target {
     /// # Errors
     /// The decision's, or it is to end.
     pub fn claim(&mut self, source: &str, first: State, decide: Decide<'_>) -> Result<State, Ending> {
+        self.claims = true;
         self.write_for(source, first.clone());
         let state = self.exchange(source, decide)?.unwrap_or(first);
         if let Some(writer) = &mut self.writer {
             writer.state = state.clone();
         }
+        // Who has made a connection before the state was changed does not know of it.
+        self.forget_connections();
         self.meet_all()?;
+        self.claims = false;
         Ok(state)
     }
 
@@ -136,6 +145,12 @@ impl Target {
         self.rename("tarn-migrate-look".to_owned());
     }
 
+    /// Ends an import from now on: writes, as long as these sources' states are this process'.
+    pub fn end_for(&mut self, sources: Vec<String>, owner: u64) {
+        self.ender = Some(Ender { sources, owner, is_confirmed: false });
+        self.rename(ENDER.to_owned());
+    }
+
     fn rename(&mut self, name: String) {
         self.name = name;
         // They are called so, and others of the name are ended, when they are made.
@@ -155,6 +170,23 @@ impl Target {
             }
             let found = self.read_state()?;
             self.check(found)?;
+        }
+        while self.ender.as_ref().is_some_and(|ender| !ender.is_confirmed) {
+            self.confirm_ender()?;
+        }
+        Ok(())
+    }
+
+    fn confirm_ender(&mut self) -> Result<(), Ending> {
+        let Some(ender) = &mut self.ender else { return Ok(()) };
+        ender.is_confirmed = true;
+        let (sources, owner) = (ender.sources.clone(), ender.owner);
+        for source in sources {
+            match self.state_of(&source)? {
+                Some(state) if state.owner == owner => {}
+                Some(_) => return is_anothers(),
+                None => return Err(less()),
+            }
         }
         Ok(())
     }

@@ -89,11 +89,16 @@ impl Target {
                     self.take_trouble(*node, trouble)?;
                 }
             }
-            if !writes || self.writer.as_ref().is_none_or(|writer| writer.is_confirmed) {
+            if !writes || self.is_confirmed() {
                 return Ok(unreached);
             }
             self.confirm()?;
         }
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.writer.as_ref().is_none_or(|writer| writer.is_confirmed)
+            && self.ender.as_ref().is_none_or(|ender| ender.is_confirmed)
     }
 
     fn take_trouble(&mut self, node: usize, trouble: Trouble) -> Result<(), Ending> {
