@@ -520,6 +520,33 @@ fn the_source_is_acknowledged_what_the_target_has() {
 }
 
 #[test]
+fn a_target_that_comes_back_with_a_part_of_the_copy_when_it_is_whole_is_copied_to_anew() {
+    const KEYS: usize = 22;
+    let (source, mut target) = (redis(&[]), redis(&[]));
+    let (mut client, mut here) = (source.connect().unwrap(), target.connect().unwrap());
+    for number in 0..KEYS {
+        call_well(&mut client, &["SET", &format!("key{number}"), &"text".repeat(28_000)]);
+    }
+    let relay = Relay::to(target.address()).unwrap();
+    relay.delay(Way::There, std::time::Duration::from_millis(200));
+    let mut import = Import::begin(source.address(), relay.address(), &[]);
+    let size = |here: &mut Client| match call_line(here, "DBSIZE") {
+        Value::Int(size) => usize::try_from(size).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    wait_until("some of it is there", || size(&mut here) > 2);
+    call_line_well(&mut here, "SAVE");
+    wait_until("all of it is there, with the state", || size(&mut here) == KEYS + 1);
+    target.restart().unwrap();
+    relay.aim(target.address());
+    relay.mend();
+    import.await_words("copied anew");
+    import.await_stream();
+    import.cut_over();
+    assert_eq!(size(&mut target.connect().unwrap()), KEYS);
+}
+
+#[test]
 fn an_answer_that_was_lost_is_told_where_values_are_not_compared() {
     for (options, is_told) in [(&[][..], true), (&["--verify"], false)] {
         let (source, target) = (redis(&[]), tarn_server());

@@ -237,15 +237,23 @@ impl Target {
     /// It does, the target has less than it had, or it is to end.
     pub fn write_state(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Ending> {
         let runs = self.runs();
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        change(&mut writer.state);
-        writer.state.runs = runs;
-        let (source, state) = (writer.source.clone(), writer.state.clone());
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let (source, before) = (writer.source.clone(), writer.state.clone());
+        let mut state = State { runs, ..before.clone() };
+        change(&mut state);
+        // A server's says what the server has.
+        let is_server = self.kind == Kind::One;
+        let is_less = |found: &State| is_server && found.offset < before.offset;
+        let is_whole = |found: &State| found.copy == state.copy && !is_less(found);
         self.exchange(&source, &mut |found| match found {
             Some(found) if found.owner != state.owner => is_anothers(),
-            Some(found) if found.copy == state.copy => Ok(Some(state.clone())),
+            Some(found) if is_whole(&found) => Ok(Some(state.clone())),
             _ => Err(less()),
         })?;
+        // Not before it is there: until then a server that is started again is one that may have less.
+        if let Some(writer) = &mut self.writer {
+            writer.state = state;
+        }
         Ok(())
     }
 
