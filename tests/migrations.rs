@@ -547,6 +547,31 @@ fn a_target_that_comes_back_with_a_part_of_the_copy_when_it_is_whole_is_copied_t
 }
 
 #[test]
+fn a_key_of_the_source_that_is_called_as_an_imports_own_ends_it_by_name() {
+    let (source, target) = (redis(&[]), tarn_server());
+    let mut client = source.connect().unwrap();
+    call_line_well(&mut client, "SET key 1");
+    let mut import = Import::begin(source.address(), target.address(), &[]);
+    import.await_stream();
+    call_line_well(&mut client, "RENAME key tarn-migrate:cut-over");
+    import.await_words("the source has a key tarn-migrate:cut-over");
+    assert!(!import.wait().success());
+    let mut import = Import::begin(source.address(), target.address(), &["--anew"]);
+    import.await_words("the source has a key tarn-migrate:cut-over");
+    assert!(!import.wait().success());
+    call_line_well(&mut client, "RENAME tarn-migrate:cut-over key");
+    end(&source, target.address(), &["--anew"]);
+    assert_eq!(call_line(&mut target.connect().unwrap(), "KEYS *"), Value::Array(vec![text("key")]));
+}
+
+/// Has a whole import end well.
+fn end(source: &Server, target: SocketAddr, options: &[&str]) {
+    let all = [&["--verify", "--until-caught-up"], options].concat();
+    let mut import = Import::begin(source.address(), target, &all);
+    assert!(import.wait().success(), "{}", import.output());
+}
+
+#[test]
 fn an_answer_that_was_lost_is_told_where_values_are_not_compared() {
     for (options, is_told) in [(&[][..], true), (&["--verify"], false)] {
         let (source, target) = (redis(&[]), tarn_server());

@@ -1,7 +1,7 @@
 //! What may go wrong while an import ends, and writers wait for it: it ends well with all that the source has, or with a sentence and writers that go on.
 
 use super::clusters::{add_master, connect, contents, counting, move_slot};
-use super::{Import, Load, fill, must_be_equal, redis, tarn_server};
+use super::{Import, Load, end, fill, must_be_equal, redis, tarn_server};
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
@@ -27,11 +27,6 @@ fn slow_end(source: &Server, target: &Server, relay: &Relay, options: &[&str]) -
     let passed = relay.passed(Way::There);
     wait_until("times are put right", || relay.passed(Way::There) > passed + 2 * SLOW);
     import
-}
-
-fn end(source: &Server, target: SocketAddr) {
-    let mut import = Import::begin(source.address(), target, &["--verify", "--until-caught-up"]);
-    assert!(import.wait().success(), "{}", import.output());
 }
 
 #[test]
@@ -159,7 +154,11 @@ fn an_import_that_cuts_over_ends_when_another_begins() {
     assert!(!first.wait().success());
     first.await_words("another `tarn migrate` writes to this target");
     let mut here = target.connect().unwrap();
-    assert_eq!(held_back(&mut here, 2000), 2000, "the first has put no time right that the second has brought");
+    assert_eq!(
+        held_back(&mut here, 2000),
+        2000,
+        "the first has put no time right that the second has brought"
+    );
     second.cut_over();
     must_be_equal(&source, target.address());
 }
@@ -176,7 +175,7 @@ fn writers_do_not_wait_for_a_target_that_gives_no_answer() {
     import.await_words("writers go on at the source");
     assert_eq!(call_line(&mut source.connect().unwrap(), "SET key1 2"), ok());
     relay.mend();
-    end(&source, target.address());
+    end(&source, target.address(), &[]);
     must_be_equal(&source, target.address());
 }
 
@@ -200,7 +199,7 @@ fn writers_that_are_not_held_have_to_stop_before_times_are_put_right() {
     relay.mend();
     assert!(!import.wait().success());
     import.await_words("the source was written to after times to live were put right");
-    end(&source, target.address());
+    end(&source, target.address(), &[]);
     must_be_equal(&source, target.address());
 }
 
@@ -224,7 +223,7 @@ fn what_is_written_when_all_times_are_right_already_is_found() {
     relay.mend();
     assert!(!import.wait().success(), "{}", import.output());
     import.await_words("the source was written to after times to live were put right");
-    end(&source, target.address());
+    end(&source, target.address(), &[]);
     must_be_equal(&source, target.address());
 }
 

@@ -7,6 +7,7 @@ use crate::held::later;
 use crate::limits::{COPY_BYTES_MAX, STRING_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::screen::Gauge;
 use crate::source::{Arriving, Source};
+use crate::target::bookmark::PREFIX;
 use crate::target::{Job, Target};
 use command::pieces::{Pieces, Progress, Words};
 use keyspace::ValueRef;
@@ -104,6 +105,7 @@ impl Copying<'_> {
         let database = u32::try_from(entry.database)
             .map_err(|_| Ending::Stopped("the number of a database is none".to_owned()))?;
         self.target.ensure_database(database)?;
+        check_name(&entry.key)?;
         let slot = key_slot(&entry.key);
         self.own.check(slot)?;
         let expires_at = entry.expires_at_ms.map(later);
@@ -173,6 +175,20 @@ impl Copying<'_> {
             everywhere(self.target, &[b"FUNCTION", b"LOAD", b"REPLACE", &code])?;
         }
         Ok(())
+    }
+}
+
+/// Fails where a key of the source's is called as only those are that an import keeps in its target.
+///
+/// # Errors
+/// It is: one of both would be lost.
+pub fn check_name(key: &[u8]) -> Result<(), Ending> {
+    match key.starts_with(PREFIX.as_bytes()) {
+        true => stopped(format!(
+            "the source has a key {}, and keys called so are what an import keeps in its target: rename it, or remove it if it is what an import into the source has left",
+            crate::connection::shown(key)
+        )),
+        false => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! 1. Within a lane everything is in the order of the stream.
 //! 2. A round ends between two units of the stream. In a server a unit is done as a whole.
 
-use crate::copying::{Own, everywhere};
+use crate::copying::{Own, check_name, everywhere};
 use crate::ending::{Ending, stopped};
 use crate::held::hold;
 use crate::limits::{ROUND_BYTES_MAX, ROUND_REQUESTS_MAX};
@@ -118,7 +118,12 @@ impl<'t> Round<'t> {
             self.changes += 1;
         }
         self.ensure_database(one.database)?;
+        if act == Act::Whole {
+            // MOVE, and COPY to another database.
+            (1..one.request.len().min(3)).try_for_each(|at| check_name(one.request.arg(at)))?;
+        }
         if let Act::Keys(positions) = &act {
+            positions.iter().try_for_each(|at| check_name(one.request.arg(*at)))?;
             positions.iter().try_for_each(|at| self.way.own.check(key_slot(one.request.arg(*at))))?;
         } else if self.way.own.0.is_some() {
             return self.refuse(one, "it is not known which of the source's slots it is about");

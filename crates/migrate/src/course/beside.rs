@@ -162,7 +162,8 @@ impl Beside {
     /// # Errors
     /// It does not say.
     pub fn slots(&mut self, orders: &Orders) -> Result<Slots, Ending> {
-        let said = self.ask("CLUSTER SLOTS", orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
+        let said =
+            self.ask("CLUSTER SLOTS", orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
         let mut slots = Slots::of_one(self.place.clone());
         slots.take(&said, &self.place).map_err(|why| self.wrong(&why))?;
         Ok(slots)

@@ -103,7 +103,9 @@ impl Holding {
     pub fn end(mut self) -> bool {
         let is_told = self.finish(Word::End);
         if self.is_held() && !is_told {
-            say("writers could not be told to wait on at the source, and may go on there: have clients leave it now");
+            say(
+                "writers could not be told to wait on at the source, and may go on there: have clients leave it now",
+            );
         }
         self.is_held() && is_told
     }

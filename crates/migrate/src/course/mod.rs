@@ -271,7 +271,9 @@ fn take_over(
 
 /// What is done to a slot that is elsewhere is not seen, and that it has left a master looks like DEL.
 fn slots_have_moved<T>() -> Result<T, Ending> {
-    stopped("slots of the source move, or have moved, to another master: run it again when its slots stay where they are")
+    stopped(
+        "slots of the source move, or have moved, to another master: run it again when its slots stay where they are",
+    )
 }
 
 impl Course<'_> {
