@@ -5,7 +5,6 @@ use super::{Import, Load, end, fill, must_be_equal, redis, tarn_server};
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
-use std::process::Command;
 use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
 use testkit::{Budget, Client, Relay, Server, Way};
 use wire::{Value, key_slot};
@@ -80,13 +79,18 @@ fn a_source_that_is_a_replica_is_refused_and_one_that_becomes_one_is_not_cut_ove
 }
 
 #[test]
-fn a_cut_over_that_was_asked_for_too_early_leaves_the_target_empty() {
+fn a_cut_over_is_refused_where_no_import_runs() {
     let (source, target) = (redis(&[]), tarn_server());
     fill(&source);
     let to = format!("redis://{}", target.address());
-    let output =
-        Command::new(crate::tarn_path()).args(["migrate", "cut-over", "--to", &to]).output().unwrap();
-    assert!(output.status.success());
+    let why = complaint("migrate", &["cut-over", "--to", &to]);
+    assert!(why.contains("there is no import into this target"), "{why}");
+    let mut import = Import::begin(source.address(), target.address(), &["--verify"]);
+    import.await_stream();
+    import.signal("-KILL");
+    import.wait();
+    let why = complaint("migrate", &["cut-over", "--to", &to]);
+    assert!(why.contains("no import has heard the request"), "{why}");
     let mut import = Import::begin(source.address(), target.address(), &["--verify"]);
     import.await_stream();
     import.cut_over();

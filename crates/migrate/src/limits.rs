@@ -33,5 +33,9 @@ pub const COMPARED_BYTES_MAX: usize = 4 << 20;
 pub const VALUE_BYTES_UNKNOWN: usize = 512 << 10;
 /// Differences that are told one by one.
 pub const DIFFERENCES_TOLD_MAX: usize = 10;
+/// How long whoever asks for the cut-over waits until the import has seen it: it looks twice a second.
+pub const ANSWER: Duration = Duration::from_secs(10);
+/// How long a request for the cut-over counts that no import has seen.
+pub const REQUEST: Duration = Duration::from_secs(60);
 /// How long writers are held at the source for the end, unless an option says so.
 pub const HOLD: Duration = Duration::from_secs(60);

@@ -2,18 +2,21 @@
 //!
 //! Thread rule: the thread of the program, with connections of its own beside those of each source's thread.
 
+mod asking;
 mod beside;
 mod cut_over;
 mod holding;
+
+pub use asking::ask_to_cut_over;
 
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, pause, stopped};
 use crate::following::{Task, run as follow};
 use crate::limits::{LONG_PAUSE, PAUSE};
 use crate::options::Options;
-use crate::place::{Entry, Place};
+use crate::place::Place;
 use crate::screen::{Gauge, say, show};
-use crate::target::bookmark::{CUT_OVER, Stage, State, Tags};
+use crate::target::bookmark::{ASKED, CUT_OVER, Stage, State, Tags};
 use crate::target::{Kind, Slots, Target, is_anothers};
 use crate::words::know_commands;
 use beside::{Beside, are_parts, find_sources};
@@ -60,26 +63,6 @@ pub fn run(options: &Options) -> Result<(), String> {
         is_again = true;
         // An operator may end it meanwhile, which the next attempt finds.
         let _ = pause(LONG_PAUSE, &mut || orders.look());
-    }
-}
-
-/// Asks the import into a target to end.
-///
-/// # Errors
-/// There is none, or the target does not take the request.
-pub fn ask_to_cut_over(place: &Place, entry: &Entry) -> Result<(), String> {
-    let orders = Orders::default();
-    let mut target =
-        Target::open(place, entry, &orders, &Arc::new(Tags::find())).map_err(|why| why.to_string())?;
-    let slot = wire::key_slot(CUT_OVER.as_bytes());
-    let mut job = crate::target::Job::question(0, slot, &[b"SET", CUT_OVER.as_bytes(), b"asked"]);
-    target.ask(std::slice::from_mut(&mut job)).map_err(|why| why.to_string())?;
-    match job.replies.first() {
-        Some(wire::Value::Simple(_)) => {
-            say("the import into this target is asked to cut over; it ends with what came of it");
-            Ok(())
-        }
-        other => Err(format!("the target does not take the request: {other:?}")),
     }
 }
 
@@ -278,8 +261,18 @@ fn slots_have_moved<T>() -> Result<T, Ending> {
 
 impl Course<'_> {
     fn watch(&mut self) -> Result<(), Ending> {
-        let (mut shown, mut asked) = (None::<Instant>, Instant::now());
         let mut is_asked = false;
+        let ended = self.watch_until(&mut is_asked);
+        if is_asked && matches!(ended, Err(Ending::NeedsCopy(_))) {
+            say(
+                "the cut-over that was asked for is not made: ask for it again when the new copy is followed",
+            );
+        }
+        ended
+    }
+
+    fn watch_until(&mut self, is_asked: &mut bool) -> Result<(), Ending> {
+        let (mut shown, mut asked) = (None::<Instant>, Instant::now());
         loop {
             self.check_parts()?;
             if shown.is_none_or(|shown| shown.elapsed() >= SHOWN_EVERY) {
@@ -288,19 +281,26 @@ impl Course<'_> {
                 self.look_at_slots()?;
                 show(&self.line());
             }
-            if !is_asked && asked.elapsed() >= ASKED_EVERY {
+            if !*is_asked && asked.elapsed() >= ASKED_EVERY {
                 asked = Instant::now();
-                is_asked = self.target.value(CUT_OVER)?.is_some();
-                if is_asked {
-                    say("the cut-over is asked for");
-                }
+                *is_asked = self.is_asked()?;
             }
-            if (is_asked || self.options.until_caught_up) && self.is_nearly_there() {
+            if (*is_asked || self.options.until_caught_up) && self.is_nearly_there() {
                 return self.cut_over();
             }
             let orders = self.orders.clone();
             pause(PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
         }
+    }
+
+    /// Whether the end is asked for; who asks is told that it is heard.
+    fn is_asked(&mut self) -> Result<bool, Ending> {
+        let is_asked = self.target.value(CUT_OVER)?.is_some_and(|value| value == ASKED);
+        if is_asked {
+            asking::take(&mut self.target)?;
+            say("the cut-over is asked for");
+        }
+        Ok(is_asked)
     }
 
     /// Whether all parts go on.

@@ -14,6 +14,12 @@ use wire::{SLOTS, key_slot};
 pub const PREFIX: &str = "tarn-migrate:";
 /// The key by which the end is asked for.
 pub const CUT_OVER: &str = "tarn-migrate:cut-over";
+/// What it holds until the import has seen it,
+pub const ASKED: &[u8] = b"asked";
+/// and afterwards.
+pub const TAKEN: &[u8] = b"taken";
+/// The source that every import has: who has the first slot.
+pub const FIRST_SOURCE: &str = "0";
 
 /// What a migration is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
