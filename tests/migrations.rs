@@ -564,6 +564,34 @@ fn a_key_of_the_source_that_is_called_as_an_imports_own_ends_it_by_name() {
     assert_eq!(call_line(&mut target.connect().unwrap(), "KEYS *"), Value::Array(vec![text("key")]));
 }
 
+#[test]
+fn another_source_is_refused_and_the_same_one_elsewhere_is_not() {
+    let (source, other, target) = (redis(&[]), redis(&[]), tarn_server());
+    fill(&source);
+    call_line_well(&mut other.connect().unwrap(), "SET other 1");
+    let mut import = Import::begin(source.address(), target.address(), &[]);
+    import.await_stream();
+    import.signal("-KILL");
+    import.wait();
+    let mut import = Import::begin(other.address(), target.address(), &["--until-caught-up"]);
+    assert!(!import.wait().success());
+    import.await_words(&format!("the target has an import from {}", source.address()));
+    let relay = Relay::to(source.address()).unwrap();
+    let mut import = Import::begin(relay.address(), target.address(), &["--verify"]);
+    import.await_words("it goes on from there");
+    import.await_stream();
+    import.cut_over();
+    must_be_equal(&source, target.address());
+}
+
+/// Waits until the source has begun to send its copy.
+fn await_copy(target: &mut Client) {
+    wait_until("its copy has begun", || {
+        let state = ask(target, &["GET", "tarn-migrate:state:0"]);
+        state.starts_with("copying") && !state.contains(&"0".repeat(40))
+    });
+}
+
 /// Has a whole import end well.
 fn end(source: &Server, target: SocketAddr, options: &[&str]) {
     let all = [&["--verify", "--until-caught-up"], options].concat();

@@ -1,13 +1,13 @@
 //! What may go wrong while an import ends, and writers wait for it: it ends well with all that the source has, or with a sentence and writers that go on.
 
 use super::clusters::{add_master, connect, contents, counting, move_slot};
-use super::{Import, Load, end, fill, must_be_equal, redis, tarn_server};
+use super::{Import, Load, await_copy, end, fill, must_be_equal, redis, tarn_server};
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
 use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
 use testkit::{Budget, Client, Relay, Server, Way};
-use wire::{Value, key_slot};
+use wire::key_slot;
 
 /// Bytes a second at which times to live of thousands of keys take long to put right.
 const SLOW: u64 = 4000;
@@ -247,7 +247,7 @@ fn who_is_ended_in_the_copy_is_told_that_the_next_run_begins_anew() {
     relay.throttle(Way::Back, 40_000);
     let mut import = Import::begin(relay.address(), target.address(), &[]);
     let mut here: Client = target.connect().unwrap();
-    wait_until("its copy has begun", || call_line(&mut here, "DBSIZE") != Value::Int(0));
+    await_copy(&mut here);
     import.signal("-INT");
     assert!(!import.wait().success());
     import.await_words("it was ended before the copy was whole; the next run begins a new copy");

@@ -1,10 +1,9 @@
 //! Imports that take over from one that lives, or was killed a moment ago: whatever of it is under way is done once or not at all, and one of both ends.
 
-use super::{Import, Load, any_requests, fill, must_be_equal, redis, tarn_server};
+use super::{Import, Load, any_requests, await_copy, fill, must_be_equal, redis, tarn_server};
 use std::process::Command;
-use testkit::ask::{call_line, call_line_well, call_well, wait_until};
+use testkit::ask::{call_line_well, call_well};
 use testkit::{Budget, Relay, Server, Way};
-use wire::Value;
 
 fn signal(server: &Server, signal: &str) {
     assert!(Command::new("kill").args([signal, &server.pid().to_string()]).status().unwrap().success());
@@ -67,7 +66,7 @@ fn a_run_that_copies_ends_when_another_begins_and_leaves_nothing_behind() {
     relay.throttle(Way::Back, 40_000);
     let mut first = Import::begin(relay.address(), target.address(), &[]);
     let mut here = target.connect().unwrap();
-    wait_until("its copy has begun", || call_line(&mut here, "DBSIZE") != Value::Int(0));
+    await_copy(&mut here);
     // What it brings from now on was over before the other began.
     call_well(&mut source.connect().unwrap(), &["DEL", "key1", "key2", "long-text", "long-list", "long-set"]);
     let mut second = Import::begin(source.address(), target.address(), &["--verify"]);

@@ -74,6 +74,8 @@ pub fn run(mut task: Task) -> Result<(), Ending> {
         Agreed::Rest(id) => task.state.id = id,
         Agreed::Copy(..) if goes_on => return Err(no_rest(&task)),
         Agreed::Copy(id, offset) => {
+            // By which another run knows what is copied, though it asks for it elsewhere.
+            target.write_state(|state| state.id = id)?;
             task.state.database = copy(&source, &task.orders, &mut target, (&task.own, &task.gauge))?;
             (task.state.id, task.state.offset) = (id, offset);
         }
@@ -144,8 +146,8 @@ fn follow(
         }
         say(&format!("the source {} goes on from offset {offset}", task.source));
         *source.borrow_mut() = again;
-        let id = task.state.id;
-        round.target.write_state(|state| state.id = id)?;
+        let (id, source) = (task.state.id, task.source.to_string());
+        round.target.write_state(|state| (state.id, state.source) = (id, source))?;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::copying::Own;
 use crate::ending::{Ending, Orders, stopped};
 use crate::place::{Entry, Place};
 use crate::target::{Slots, has_slot_under_way};
+use log::ReplicationId;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +47,16 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
     }
     let masters = slots.masters().into_iter();
     Ok(masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect())
+}
+
+/// What the stream of whoever is at a place is called, and was called up to some moment: a replica that takes its master's place keeps that name. None where
+/// it does not say.
+pub fn stream_names(place: &Place, entry: &Entry, orders: &Orders) -> Vec<ReplicationId> {
+    let mut look = || orders.look();
+    let Ok(mut connection) = Connection::open(place, entry, &mut look) else { return Vec::new() };
+    let mut name = |field| connection.field("replication", field, &mut look).ok()??.parse().ok();
+    let names: [Option<ReplicationId>; 2] = [name("master_replid"), name("master_replid2")];
+    names.into_iter().flatten().filter(|name| *name != ReplicationId::NONE).collect()
 }
 
 /// Looks whether each part's slots are one master's still, and all of that master's, as a node says; None: it does not know of all slots now.

@@ -19,7 +19,7 @@ use crate::screen::{Gauge, say, show};
 use crate::target::bookmark::{ASKED, CUT_OVER, Stage, State, Tags};
 use crate::target::{Kind, Slots, Target, is_anothers};
 use crate::words::know_commands;
-use beside::{Beside, are_parts, find_sources};
+use beside::{Beside, are_parts, find_sources, stream_names};
 use log::ReplicationId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeSet;
@@ -106,7 +106,7 @@ fn attempt(
     let mut target = Target::open(to, to_entry, orders, tags)?;
     // What was asked for before does not count, and is no key of the target's.
     target.remove(CUT_OVER)?;
-    let (states, is_alone) = beginnings(&mut target, &sources, options, (owner, is_again))?;
+    let (states, is_alone) = beginnings(&mut target, &sources, (options, orders), (owner, is_again))?;
     target.write_for_nobody();
     if target.kind == Kind::Bare {
         say(
@@ -164,7 +164,7 @@ fn name_of(own: &Own) -> String {
 fn beginnings(
     target: &mut Target,
     sources: &[(Place, Own)],
-    options: &Options,
+    (options, orders): (&Options, &Orders),
     (owner, is_again): (u64, bool),
 ) -> Result<(Vec<State>, bool), Ending> {
     let mut found = Vec::new();
@@ -174,14 +174,10 @@ fn beginnings(
     if is_again && found.iter().flatten().any(|state| state.owner != owner) {
         return is_anothers();
     }
-    let goes_on = sources.iter().zip(&found).all(|((_, own), state)| {
-        state.as_ref().is_some_and(|state| {
-            state.stage == Stage::Following
-                && state.slots == own.text()
-                && found.iter().flatten().all(|other| other.copy == state.copy)
-        })
-    });
-    if goes_on && !is_again && !options.anew {
+    if !is_again && !options.anew {
+        check_source(sources, &found, |place| stream_names(place, &options.from.1, orders))?;
+    }
+    if !is_again && !options.anew && is_followed(sources, &found) {
         let states = take_over(target, sources, found.into_iter().flatten(), owner)?;
         let is_alone = states.iter().all(|state| state.is_alone);
         say("the target has an import of this source that is followed: it goes on from there");
@@ -202,7 +198,7 @@ fn beginnings(
         () => return stopped("the target has keys: empty it, or say --into-nonempty"),
     };
     let copy = Prng::from_entropy().next_u64();
-    let state = |own: &Own| State {
+    let state = |place: &Place, own: &Own| State {
         stage: Stage::Copying,
         owner,
         copy,
@@ -212,8 +208,10 @@ fn beginnings(
         is_alone,
         slots: own.text(),
         runs: BTreeSet::new(),
+        source: place.to_string(),
     };
-    let states: Vec<(String, State)> = sources.iter().map(|(_, own)| (name_of(own), state(own))).collect();
+    let states: Vec<(String, State)> =
+        sources.iter().map(|(place, own)| (name_of(own), state(place, own))).collect();
     for ((name, state), found) in states.iter().zip(&found) {
         let before = found.as_ref().map(|found| (found.owner, found.copy));
         target.claim(name, state.clone(), &mut |now| {
@@ -231,6 +229,37 @@ fn beginnings(
     Ok((states.into_iter().map(|(_, state)| state).collect(), is_alone))
 }
 
+/// Whether the target has one import of these sources, which can be gone on from.
+fn is_followed(sources: &[(Place, Own)], found: &[Option<State>]) -> bool {
+    sources.iter().zip(found).all(|((_, own), state)| {
+        state.as_ref().is_some_and(|state| {
+            state.stage == Stage::Following
+                && state.slots == own.text()
+                && found.iter().flatten().all(|other| other.copy == state.copy)
+        })
+    })
+}
+
+/// Fails where what the target has is from elsewhere: at another place, and of another stream. One of a cluster's nodes that is known is enough.
+fn check_source(
+    sources: &[(Place, Own)],
+    found: &[Option<State>],
+    names: impl Fn(&Place) -> Vec<ReplicationId>,
+) -> Result<(), Ending> {
+    let known: Vec<(&Place, &State)> =
+        sources.iter().zip(found).filter_map(|((place, _), state)| Some((place, state.as_ref()?))).collect();
+    let is_its = |(place, state): &(&Place, &State)| {
+        state.source.is_empty() || state.source == place.to_string() || names(place).contains(&state.id)
+    };
+    match known.first() {
+        Some((place, state)) if !known.iter().any(is_its) => stopped(format!(
+            "the target has an import from {}, and {place} is another source: --anew begins a new copy from here, in place of what came from there",
+            state.source
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Goes on with what is followed, by this process: as it is when nobody else writes any more.
 fn take_over(
     target: &mut Target,
@@ -239,12 +268,11 @@ fn take_over(
     owner: u64,
 ) -> Result<Vec<State>, Ending> {
     let mut states = Vec::new();
-    for ((_, own), state) in sources.iter().zip(found) {
+    for ((place, own), state) in sources.iter().zip(found) {
         let copy = state.copy;
-        let claimed = target.claim(&name_of(own), State { owner, ..state }, &mut |now| match now {
-            Some(now) if now.copy == copy && now.stage == Stage::Following => {
-                Ok(Some(State { owner, ..now }))
-            }
+        let of_this = |state: State| State { owner, source: place.to_string(), ..state };
+        let claimed = target.claim(&name_of(own), of_this(state), &mut |now| match now {
+            Some(now) if now.copy == copy && now.stage == Stage::Following => Ok(Some(of_this(now))),
             _ => stopped("the import into this target has ended, or has begun anew, meanwhile"),
         })?;
         states.push(claimed);

@@ -53,6 +53,8 @@ pub struct State {
     pub slots: String,
     /// The processes that the target's masters were.
     pub runs: BTreeSet<String>,
+    /// Where the source was.
+    pub source: String,
 }
 
 impl State {
@@ -64,11 +66,14 @@ impl State {
             Stage::Spoilt => "spoilt",
         };
         let alone = if self.is_alone { "alone" } else { "beside" };
-        let State { owner, copy, id, offset, database, slots, .. } = self;
+        let State { owner, copy, id, offset, database, slots, source, .. } = self;
         let runs = self.runs.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let mut text = String::new();
         // A string takes whatever is written.
-        let _ = write!(text, "{stage} {owner:x} {copy:x} {id} {offset} {database} {alone} {slots} {runs}");
+        let _ = write!(
+            text,
+            "{stage} {owner:x} {copy:x} {id} {offset} {database} {alone} {slots} {runs} {source}"
+        );
         text
     }
 
@@ -91,6 +96,7 @@ impl State {
             is_alone: words.next()? == "alone",
             slots: words.next()?.to_owned(),
             runs: words.next()?.split(',').filter(|run| !run.is_empty()).map(str::to_owned).collect(),
+            source: words.next().unwrap_or_default().to_owned(),
         })
     }
 }
@@ -154,6 +160,7 @@ mod tests {
             is_alone: true,
             slots: "all".to_owned(),
             runs: ["a1", "b2"].map(str::to_owned).into(),
+            source: "10.0.0.9:6379".to_owned(),
         };
         let without = State { runs: BTreeSet::new(), ..state.clone() };
         assert_eq!(State::read(without.text().as_bytes()), Some(without));
