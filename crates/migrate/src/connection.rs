@@ -2,7 +2,7 @@
 //!
 //! Thread rule: whoever has it waits for it, and looks meanwhile. After an error it is of no further use.
 
-use crate::limits::{CONNECTING, LOOKING, PATIENCE, READ_BYTES};
+use crate::limits::{CONNECTING, LOOKING, PATIENCE, READ_BYTES, WRITTEN_BYTES};
 use crate::place::{Entry, Place};
 use net::connect::{Look, Outgoing, encode_authentication};
 use std::io::{self, ErrorKind};
@@ -46,8 +46,12 @@ impl Connection {
     /// # Errors
     /// The connection is lost, or the look says to end.
     pub fn say(&mut self, requests: &[u8], look: Look<'_>) -> io::Result<()> {
-        self.outgoing.set_deadline(Instant::now() + PATIENCE);
-        self.outgoing.write_all(requests, look)
+        // Who takes it slowly lives.
+        for piece in requests.chunks(WRITTEN_BYTES) {
+            self.outgoing.set_deadline(Instant::now() + PATIENCE);
+            self.outgoing.write_all(piece, look)?;
+        }
+        Ok(())
     }
 
     /// The next reply.
@@ -55,12 +59,12 @@ impl Connection {
     /// # Errors
     /// As [`Connection::say`].
     pub fn hear(&mut self, look: Look<'_>) -> io::Result<Value> {
-        self.outgoing.set_deadline(Instant::now() + PATIENCE);
         loop {
             let decoded = self.decoder.decode();
             if let Some(value) = decoded.map_err(|_| io::Error::from(ErrorKind::InvalidData))? {
                 return Ok(value);
             }
+            self.outgoing.set_deadline(Instant::now() + PATIENCE);
             match self.outgoing.read(&mut self.buffer, look)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 count => self.decoder.feed(&self.buffer[..count]),

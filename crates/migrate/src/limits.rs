@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long the other side of a connection may take for what it is asked: longer than any command of a stream, and than FLUSHALL.
+/// How long nothing may come from the other side of a connection, or go there, that is asked something: longer than any command of a stream takes, and FLUSHALL.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long reaching a server may take.
 pub const CONNECTING: Duration = Duration::from_secs(5);
@@ -12,6 +12,8 @@ pub const LOOKING: Duration = Duration::from_millis(50);
 pub const PAUSE: Duration = Duration::from_millis(100);
 /// Between two tries of what takes long, such as reaching a source, or a new copy.
 pub const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes that are written within [`PATIENCE`], at the least.
+pub const WRITTEN_BYTES: usize = 16 << 10;
 /// Bytes that are read at once.
 pub const READ_BYTES: usize = 256 << 10;
 /// Requests of a stream that go to the target in one transaction, and their bytes, unless the source has more in one: it stands still for others
