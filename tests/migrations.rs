@@ -565,6 +565,27 @@ fn a_key_of_the_source_that_is_called_as_an_imports_own_ends_it_by_name() {
 }
 
 #[test]
+fn functions_are_not_done_again_by_the_next_run_where_one_has_taken_anothers_name() {
+    let (source, target) = (redis(&[]), redis(&[]));
+    let mut client = source.connect().unwrap();
+    let library = |name: &str| {
+        format!("#!lua name={name}\nredis.register_function('f', function() return '{name}' end)")
+    };
+    let mut import = Import::begin(source.address(), target.address(), &[]);
+    import.await_stream();
+    call_well(&mut client, &["FUNCTION", "LOAD", &library("a")]);
+    call_well(&mut client, &["FUNCTION", "DELETE", "a"]);
+    call_well(&mut client, &["FUNCTION", "LOAD", &library("b")]);
+    let mut here = target.connect().unwrap();
+    wait_until("it is there", || call_line(&mut here, "FCALL f 0") == text("b"));
+    import.await_words(" 0 bytes and 0 s behind");
+    import.signal("-KILL");
+    import.wait();
+    end(&source, target.address(), &[]);
+    assert_eq!(call_line(&mut here, "FCALL f 0"), text("b"));
+}
+
+#[test]
 fn another_source_is_refused_and_the_same_one_elsewhere_is_not() {
     let (source, other, target) = (redis(&[]), redis(&[]), tarn_server());
     fill(&source);

@@ -108,7 +108,8 @@ impl<'t> Round<'t> {
             if !is_whole {
                 self.carry_out()?;
             }
-            return everywhere(self.target, &words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            everywhere(self.target, &words.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+            return if is_whole { Ok(()) } else { self.keep_place(unit) };
         }
         if act == Act::Nothing {
             return Ok(());
@@ -132,6 +133,12 @@ impl<'t> Round<'t> {
             Kind::One => self.take_for_server(one, &act, unit),
             Kind::Slots | Kind::Bare => self.take_for_slots(one, &act),
         }
+    }
+
+    /// Keeps that all is done up to the end of a unit. Functions that were deleted later may stand in each other's way if all of it is done again.
+    fn keep_place(&mut self, unit: &Unit<'_>) -> Result<(), Ending> {
+        let end = unit.end();
+        self.target.write_state(|state| (state.offset, state.database) = (end.offset, end.database))
     }
 
     fn take_for_server(&mut self, one: &UnitRequest<'_>, act: &Act, unit: &Unit<'_>) -> Result<(), Ending> {
