@@ -180,10 +180,16 @@ impl Course<'_> {
     fn check_owner(&mut self, removes: bool) -> Result<(), Ending> {
         for part in &self.parts {
             let owner = self.owner;
+            let mut is_removed = false;
             self.target.exchange(&part.name, &mut |state| match state {
                 Some(state) if state.owner != owner => is_anothers(),
                 Some(state) if !removes => Ok(Some(state)),
-                Some(_) => Ok(None),
+                Some(_) => {
+                    is_removed = true;
+                    Ok(None)
+                }
+                // The answer to that was lost.
+                None if is_removed => Ok(None),
                 None => {
                     stopped("what was kept of the import in the target is gone; empty it, and begin anew")
                 }
