@@ -230,6 +230,39 @@ fn slots_that_move_to_a_master_that_nobody_follows_end_it() {
     assert!(!import.wait().success());
 }
 
+#[test]
+fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
+    let start = |bus: &str| {
+        let words = ["--cluster-enabled", "yes", "--cluster-port", bus, "--repl-diskless-sync-delay", "0"];
+        Server::start(Program::Redis, &words).unwrap()
+    };
+    let buses = [free_port().unwrap().to_string(), free_port().unwrap().to_string()];
+    let (mut master, replica) = (start(&buses[0]), start(&buses[1]));
+    let (mut there, mut next) = (master.connect().unwrap(), replica.connect().unwrap());
+    call_line_well(&mut there, "CLUSTER ADDSLOTSRANGE 0 16383");
+    call_line_well(&mut there, &format!("CLUSTER MEET 127.0.0.1 {} {}", replica.address().port(), buses[1]));
+    let id = ask(&mut there, &["CLUSTER", "MYID"]);
+    let port = replica.address().port().to_string();
+    wait_until("it is a replica", || call(&mut next, &["CLUSTER", "REPLICATE", &id]) == ok());
+    wait_until("it follows, and is known", || {
+        ask(&mut next, &["INFO", "replication"]).contains("master_link_status:up")
+            && format!("{:?}", call(&mut there, &["CLUSTER", "SLOTS"])).contains(&port)
+    });
+    let target = tarn_server();
+    wait_until("it takes writes", || call(&mut there, &["SET", "before", "1"]) == ok());
+    let mut import = Import::begin(master.address(), target.address(), &["--verify"]);
+    import.await_stream();
+    call_line_well(&mut there, "SET key 1");
+    assert_eq!(call(&mut there, &["WAIT", "2", "20000"]), Value::Int(2));
+    master.kill();
+    call_line_well(&mut next, "CLUSTER FAILOVER TAKEOVER");
+    wait_until("it takes writes", || call(&mut next, &["SET", "key", "2"]) == ok());
+    import.await_words("goes on from offset");
+    let output = import.cut_over();
+    assert!(!output.contains("copied anew"), "{output}");
+    assert_eq!(contents(&mut [next]), contents(&mut connect(&[target.address()])));
+}
+
 /// Moves a slot between nodes of a Redis Cluster, as its own tool does.
 pub(super) fn move_slot(places: &[SocketAddr], slot: u16, (from, to): (usize, usize)) {
     let mut clients = connect(places);

@@ -34,8 +34,8 @@ pub struct Task {
     pub at: Arc<Mutex<Place>>,
     /// How to get in there.
     pub source_entry: Entry,
-    /// Other nodes of its cluster.
-    pub peers: Vec<Place>,
+    /// Nodes of its cluster, masters and replicas, that were seen so far.
+    pub peers: Arc<Mutex<Vec<Place>>>,
     /// Its slots.
     pub own: Own,
     /// Where its data go.
@@ -260,7 +260,8 @@ fn link(task: &mut Task, ask: Ask) -> Result<(Source, Agreed), Ending> {
 /// Who has all slots of a source that is lost, if another does: its stream has the former one's name, too, up to where it took its place.
 fn successor(task: &Task, ranges: &[(u16, u16)]) -> Option<Place> {
     let mut orders = || task.orders.look();
-    task.peers.iter().filter(|seed| **seed != task.source).find_map(|seed| {
+    let peers = task.peers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    peers.iter().filter(|seed| **seed != task.source).find_map(|seed| {
         let mut connection = Connection::open(seed, &task.source_entry, &mut orders).ok()?;
         let reply = connection.ask_line("CLUSTER SLOTS", &mut orders).ok()?;
         let mut slots = Slots::of_one(seed.clone());

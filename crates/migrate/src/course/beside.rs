@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::copying::Own;
 use crate::ending::{Ending, Orders, stopped};
 use crate::place::{Entry, Place};
-use crate::target::{Slots, has_slot_under_way};
+use crate::target::{Slots, all_places, has_slot_under_way};
 use log::ReplicationId;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -18,11 +18,14 @@ const OFFSETS_MAX: usize = 3600;
 /// How long what a source has said of its stream is told as what it is.
 const OFFSET_KEPT: Duration = Duration::from_secs(5);
 
-/// The masters of what is at a place, and their slots.
+/// Masters and their slots, and all nodes of their cluster that may know more later.
+type Sources = (Vec<(Place, Own)>, Vec<Place>);
+
+/// The masters of what is at a place.
 ///
 /// # Errors
 /// It cannot be asked, or some slots have no master.
-pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec<(Place, Own)>, Ending> {
+pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Sources, Ending> {
     let mut look = || orders.look();
     let wrong = |error: io::Error| match orders.fail_if_over() {
         Err(ending) => ending,
@@ -37,7 +40,7 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
             let master = host.zip(port).map_or_else(String::new, |(host, port)| format!(", {host}:{port}"));
             return stopped(format!("the source {place} is a replica: say --from its master{master}"));
         }
-        return Ok(vec![(place.clone(), Own(None))]);
+        return Ok((vec![(place.clone(), Own(None))], Vec::new()));
     }
     let reply = connection.ask_line("CLUSTER SLOTS", &mut look).map_err(wrong)?;
     let mut slots = Slots::of_one(place.clone());
@@ -46,7 +49,11 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Vec
         return stopped(format!("the source {place} knows no master of {} slots", slots.unowned()));
     }
     let masters = slots.masters().into_iter();
-    Ok(masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect())
+    let masters = masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect();
+    // Where one master has all slots only its replicas tell who has taken its place.
+    let mut nodes = all_places(&reply, place);
+    nodes.push(place.clone());
+    Ok((masters, nodes))
 }
 
 /// What the stream of whoever is at a place is called, and was called up to some moment: a replica that takes its master's place keeps that name. None where
@@ -168,16 +175,16 @@ impl Beside {
         Some((last.saturating_sub(applied), seconds.as_secs()))
     }
 
-    /// Who has which slots, as it says.
+    /// Who has which slots, as it says, and all nodes that it names.
     ///
     /// # Errors
     /// It does not say.
-    pub fn slots(&mut self, orders: &Orders) -> Result<Slots, Ending> {
+    pub fn slots(&mut self, orders: &Orders) -> Result<(Slots, Vec<Place>), Ending> {
         let said =
             self.ask("CLUSTER SLOTS", orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
         let mut slots = Slots::of_one(self.place.clone());
         slots.take(&said, &self.place).map_err(|why| self.wrong(&why))?;
-        Ok(slots)
+        Ok((slots, all_places(&said, &self.place)))
     }
 
     /// Whether a slot comes to it or goes from it just now: its keys are here and there.

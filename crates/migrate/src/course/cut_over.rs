@@ -141,7 +141,7 @@ impl Course<'_> {
             if beside.own.0.is_none() {
                 continue;
             }
-            let (slots, is_under_way) = (beside.slots(&orders)?, beside.has_slot_under_way(&orders)?);
+            let ((slots, _), is_under_way) = (beside.slots(&orders)?, beside.has_slot_under_way(&orders)?);
             if is_under_way || self.has_moved(&slots) != Some(false) {
                 return slots_have_moved();
             }

@@ -24,7 +24,7 @@ use log::ReplicationId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -80,6 +80,8 @@ struct Course<'c> {
     orders: Orders,
     target: Target,
     parts: Vec<Part>,
+    /// All nodes of the source's cluster that were seen.
+    peers: Arc<Mutex<Vec<Place>>>,
     is_alone: bool,
     owner: u64,
     began: Instant,
@@ -102,7 +104,8 @@ fn attempt(
 ) -> Result<(), Ending> {
     let (from, from_entry) = &options.from;
     let (to, to_entry) = &options.to;
-    let sources = find_sources(from, from_entry, orders)?;
+    let (sources, peers) = find_sources(from, from_entry, orders)?;
+    let peers = Arc::new(Mutex::new(peers));
     let mut target = Target::open(to, to_entry, orders, tags)?;
     // What was asked for before does not count, and is no key of the target's.
     target.remove(CUT_OVER)?;
@@ -113,13 +116,13 @@ fn attempt(
             "the target is a proxy: where a connection to it is lost everything is copied anew, and so does the next run",
         );
     }
-    let peers: Vec<Place> = sources.iter().map(|(place, _)| place.clone()).collect();
     let is_only = sources.len() == 1;
     let mut course = Course {
         options,
         orders: orders.clone(),
         target,
         parts: Vec::new(),
+        peers: peers.clone(),
         is_alone,
         owner,
         began: Instant::now(),
@@ -372,8 +375,17 @@ impl Course<'_> {
             return Ok(());
         }
         let orders = self.orders.clone();
-        let slots = self.parts.iter_mut().find_map(|part| part.beside.slots(&orders).ok());
-        match slots.and_then(|slots| self.has_moved(&slots)) {
+        let said = self.parts.iter_mut().find_map(|part| part.beside.slots(&orders).ok());
+        let Some((slots, nodes)) = said else { return Ok(()) };
+        // Replicas come and go.
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in nodes {
+            if !peers.contains(&node) {
+                peers.push(node);
+            }
+        }
+        drop(peers);
+        match self.has_moved(&slots) {
             Some(true) => slots_have_moved(),
             Some(false) | None => Ok(()),
         }

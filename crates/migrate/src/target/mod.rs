@@ -21,7 +21,7 @@ mod turn;
 
 pub use job::Job;
 pub use layout::{Layout, has_slot_under_way};
-pub use nodes::Slots;
+pub use nodes::{Slots, all_places};
 pub use owning::is_anothers;
 
 use crate::connection::{Connection, shown};

@@ -105,14 +105,34 @@ fn owner_of(range: &Value, asked: &Place) -> Option<(usize, usize, Place)> {
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
         return None;
     };
-    let [name, Value::Int(port), ..] = master.as_slice() else { return None };
+    let place = place_of_node(master, asked)?;
+    Some((usize::try_from(*first).ok()?, usize::try_from(*last).ok()?, place))
+}
+
+fn place_of_node(node: &[Value], asked: &Place) -> Option<Place> {
+    let [name, Value::Int(port), ..] = node else { return None };
     let host = match name {
         Value::Bulk(name) if !name.is_empty() && name != b"?" => String::from_utf8_lossy(name).into_owned(),
         Value::Bulk(_) | Value::Null => asked.host.clone(),
         _ => return None,
     };
-    let place = Place { host, port: u16::try_from(*port).ok()? };
-    Some((usize::try_from(*first).ok()?, usize::try_from(*last).ok()?, place))
+    Some(Place { host, port: u16::try_from(*port).ok()? })
+}
+
+/// All nodes that CLUSTER SLOTS names, masters and replicas.
+pub fn all_places(reply: &Value, asked: &Place) -> Vec<Place> {
+    let parts = |value: &Value| match value {
+        Value::Array(parts) => parts.clone(),
+        _ => Vec::new(),
+    };
+    let nodes = parts(reply).iter().flat_map(&parts).map(|node| parts(&node)).collect::<Vec<_>>();
+    let mut places: Vec<Place> = Vec::new();
+    for place in nodes.iter().filter_map(|node| place_of_node(node, asked)) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
 }
 
 /// Reads an error's line as a redirection of who was asked there.
@@ -155,6 +175,16 @@ mod tests {
             assert!(slots.take(&wrong, &place(1)).is_err());
         }
         assert_eq!(slots.owner(3), Some(1));
+    }
+
+    #[test]
+    fn replicas_are_places_too() {
+        let node = |port| Value::Array(vec![Value::Bulk(b"a".to_vec()), Value::Int(port)]);
+        let range =
+            |nodes: [Value; 2]| Value::Array([vec![Value::Int(0), Value::Int(1)], nodes.to_vec()].concat());
+        let reply = Value::Array(vec![range([node(1), node(2)]), range([node(1), node(3)])]);
+        assert_eq!(all_places(&reply, &place(9)), [place(1), place(2), place(3)]);
+        assert_eq!(all_places(&Value::Null, &place(9)), []);
     }
 
     #[test]
