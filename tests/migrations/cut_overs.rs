@@ -208,6 +208,22 @@ fn writers_that_are_not_held_have_to_stop_before_times_are_put_right() {
 }
 
 #[test]
+fn nobody_waits_where_one_source_cannot_be_told_to_hold_its_writers() {
+    let (sources, target) = (redis_cluster(), tarn_server());
+    let mut clients: Vec<Client> = sources.iter().map(|source| source.connect().unwrap()).collect();
+    for client in &mut clients {
+        call_line_well(client, "CONFIG SET repl-diskless-sync-delay 0");
+    }
+    call_line_well(&mut clients[1], "ACL SETUSER default -client|pause");
+    let options = ["--verify", "--until-caught-up", "--hold", "600"];
+    let mut import = Import::begin(sources[0].address(), target.address(), &options);
+    assert!(import.wait().success(), "{}", import.output());
+    import.await_words("writers are not held, and have to have stopped");
+    let key = (0..).map(|number| format!("key{number}")).find(|key| key_slot(key.as_bytes()) < 8192).unwrap();
+    assert_eq!(call_line(&mut clients[0], &format!("SET {key} 1")), ok());
+}
+
+#[test]
 fn what_is_written_when_all_times_are_right_already_is_found() {
     const KEYS: usize = 2000;
     let (source, target) = (redis(&[]), tarn_server());

@@ -9,20 +9,11 @@ use crate::place::{Entry, Place};
 use crate::screen::say;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::Value;
-
-/// What is known of it.
-#[derive(Default)]
-struct Seen {
-    /// All sources hold their writers.
-    is_held: AtomicBool,
-    /// How often they were found not to, or could not be told again in time.
-    breaks: AtomicU64,
-}
 
 /// What the thread is told.
 enum Word {
@@ -36,8 +27,9 @@ enum Word {
 
 /// Writers that wait, or that are not to.
 pub struct Holding {
-    seen: Arc<Seen>,
-    /// The thread says whether they waited when they were told last.
+    /// How often they were found not to wait, or could not be told again in time.
+    breaks: Arc<AtomicU64>,
+    /// None: nobody was told to. The thread says whether they waited when they were told last.
     thread: Option<(Sender<Word>, JoinHandle<bool>)>,
 }
 
@@ -47,42 +39,39 @@ impl Holding {
     /// # Errors
     /// One of them is no master: its writers are elsewhere.
     pub fn begin(places: Vec<Place>, entry: &Entry, span: Duration) -> Result<Holding, Ending> {
-        let seen = Arc::new(Seen::default());
+        let breaks = Arc::new(AtomicU64::new(0));
         if span.is_zero() {
-            return Ok(Holding { seen, thread: None });
+            return Ok(Holding { breaks, thread: None });
         }
         let mut sources: Vec<Held> =
             places.into_iter().map(|place| Held::new(place, entry.clone())).collect();
-        let mut is_held = true;
         for at in 0..sources.len() {
-            if let Err(untold) = sources[at].hold(span) {
-                if untold.is_no_master {
-                    release(&mut sources);
-                    return stopped(untold.why);
-                }
-                say(&format!("{}: writers are not held, and have to have stopped", untold.why));
-                is_held = false;
-                break;
+            let Err(untold) = sources[at].hold(span) else { continue };
+            // Nobody waits for what is not held as a whole.
+            release(&mut sources[..=at]);
+            if untold.is_no_master {
+                return stopped(untold.why);
             }
+            say(&format!("{}: writers are not held, and have to have stopped", untold.why));
+            return Ok(Holding { breaks, thread: None });
         }
-        seen.is_held.store(is_held, Ordering::Relaxed);
         let (tell, words) = channel();
-        let shared = seen.clone();
+        let shared = breaks.clone();
         let run = move || renew(&mut sources, span, &words, &shared);
         match std::thread::Builder::new().name("holding".to_owned()).spawn(run) {
-            Ok(thread) => Ok(Holding { seen, thread: Some((tell, thread)) }),
+            Ok(thread) => Ok(Holding { breaks, thread: Some((tell, thread)) }),
             Err(error) => stopped(format!("no thread can be begun: {error}")),
         }
     }
 
     /// Whether all of them wait.
     pub fn is_held(&self) -> bool {
-        self.seen.is_held.load(Ordering::Relaxed)
+        self.thread.is_some()
     }
 
     /// How often they did not wait so far.
     pub fn breaks(&self) -> u64 {
-        self.seen.breaks.load(Ordering::Relaxed)
+        self.breaks.load(Ordering::Relaxed)
     }
 
     /// Whether they have waited since, as far as they were ever told to.
@@ -92,7 +81,7 @@ impl Holding {
 
     /// Tells them again now. Whether they wait, and are the masters at these places still, as far as they were ever told to.
     pub fn holds_now(&self, places: Vec<Place>) -> bool {
-        let Some((words, _)) = self.thread.as_ref().filter(|_| self.is_held()) else { return true };
+        let Some((words, _)) = &self.thread else { return true };
         let (tell, told) = channel();
         // Who does not hear it does not answer.
         let _ = words.send(Word::Now(places, tell));
@@ -101,13 +90,14 @@ impl Holding {
 
     /// They are told once more, and wait on for a while. Whether they do.
     pub fn end(mut self) -> bool {
+        let was_held = self.is_held();
         let is_told = self.finish(Word::End);
-        if self.is_held() && !is_told {
+        if was_held && !is_told {
             say(
                 "writers could not be told to wait on at the source, and may go on there: have clients leave it now",
             );
         }
-        self.is_held() && is_told
+        is_told
     }
 
     /// They go on.
@@ -127,12 +117,12 @@ impl Holding {
 }
 
 /// Tells them again in time, until it is over.
-fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, seen: &Seen) -> bool {
+fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, breaks: &AtomicU64) -> bool {
     loop {
         match words.recv_timeout(span / 4) {
-            Err(RecvTimeoutError::Timeout) => drop(tell_all(sources, span, seen)),
+            Err(RecvTimeoutError::Timeout) => drop(tell_all(sources, span, breaks)),
             Ok(Word::Now(places, tell)) => {
-                let is_told = tell_all(sources, span, seen);
+                let is_told = tell_all(sources, span, breaks);
                 // Nobody may be waiting any more.
                 let _ = tell.send(is_told && sources.iter().map(|source| &source.place).eq(&places));
             }
@@ -140,19 +130,16 @@ fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, seen: &Se
                 release(sources);
                 return false;
             }
-            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => return tell_all(sources, span, seen),
+            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => return tell_all(sources, span, breaks),
         }
     }
 }
 
 /// Tells all of them again, whatever one says. Whether they waited until then, and do.
-fn tell_all(sources: &mut [Held], span: Duration, seen: &Seen) -> bool {
-    if !seen.is_held.load(Ordering::Relaxed) {
-        return false;
-    }
+fn tell_all(sources: &mut [Held], span: Duration, breaks: &AtomicU64) -> bool {
     let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
     if untold > 0 {
-        seen.breaks.fetch_add(1, Ordering::Relaxed);
+        breaks.fetch_add(1, Ordering::Relaxed);
     }
     untold == 0
 }
