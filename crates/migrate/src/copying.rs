@@ -12,6 +12,7 @@ use crate::target::{Job, Target};
 use command::pieces::{Pieces, Progress, Words};
 use keyspace::ValueRef;
 use std::cell::RefCell;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -85,7 +86,8 @@ pub fn copy(
         (Ok(()), FileError::CutOff) => Ending::NeedsCopy("the copy has ended too early".to_owned()),
         (Ok(()), error) => Ending::Stopped(format!("the source's copy cannot be read: {error}")),
     };
-    let mut reader = FileReader::open(Arriving::of(source, gauge)).map_err(wrong)?;
+    let mut arriving = Arriving::of(source, gauge);
+    let mut reader = FileReader::open(&mut arriving).map_err(wrong)?;
     reader.set_string_max(STRING_BYTES_MAX);
     let first_facts = reader.facts();
     let mut copying = Copying { target, own, gauge, jobs: Vec::new(), bytes: 0, words: Words::default() };
@@ -97,7 +99,10 @@ pub fn copy(
     let facts = first_facts.iter().chain(reader.late_facts());
     let selected = facts.rev().find(|(name, _)| name == DATABASE_FACT);
     let selected = selected.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-    Ok(selected.unwrap_or_default())
+    let selected = selected.unwrap_or_default();
+    // What tells the end of the copy may come later than its last byte, and is not the stream's.
+    io::copy(&mut arriving, &mut io::sink()).map_err(|error| wrong(FileError::Source(error)))?;
+    Ok(selected)
 }
 
 impl Copying<'_> {
