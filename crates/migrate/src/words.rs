@@ -49,12 +49,14 @@ pub fn act(request: &Request<'_>) -> Act {
         b"copy" if (3..request.len()).any(|at| request.arg(at).eq_ignore_ascii_case(b"db")) => Act::Whole,
         b"eval" | b"evalsha" | b"fcall" => scripts(request),
         _ => match table::find(&name) {
-            Some(command) => {
+            // Who finds keys relies on the number of words.
+            Some(command) if command.row.accepts(request.len()) => {
                 let mut positions = Vec::new();
                 key_positions(command.row.keys, request, &mut positions);
-                if positions.is_empty() { Act::Unknown } else { Act::Keys(positions) }
+                let are_there = !positions.is_empty() && positions.iter().all(|at| *at < request.len());
+                if are_there { Act::Keys(positions) } else { Act::Unknown }
             }
-            None => Act::Unknown,
+            _ => Act::Unknown,
         },
     }
 }
@@ -143,6 +145,13 @@ mod tests {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
         assert_eq!(is("FUNCTION LOAD code"), Act::Everywhere(words("FUNCTION LOAD REPLACE code")));
         assert_eq!(is("FUNCTION RESTORE p APPEND"), Act::Everywhere(words("FUNCTION RESTORE p REPLACE")));
+    }
+
+    #[test]
+    fn requests_with_too_few_words_are_not_known() {
+        for line in ["SORT", "ZUNIONSTORE", "BLMPOP", "LMPOP", "MSETEX", "GEORADIUS", "SET", "XREADGROUP"] {
+            assert_eq!(with(line, act), Act::Unknown, "{line}");
+        }
     }
 
     #[test]
