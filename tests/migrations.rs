@@ -586,6 +586,17 @@ fn functions_are_not_done_again_by_the_next_run_where_one_has_taken_anothers_nam
 }
 
 #[test]
+fn a_target_that_may_evict_is_warned_of() {
+    let limited = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"];
+    for (directives, is_said) in [(&limited[..], true), (&limited[..2], false)] {
+        let (source, target) = (redis(&[]), redis(directives));
+        let mut import = Import::begin(source.address(), target.address(), &["--until-caught-up"]);
+        assert!(import.wait().success(), "{}", import.output());
+        assert_eq!(import.output().contains("maxmemory-policy volatile-lru"), is_said);
+    }
+}
+
+#[test]
 fn another_source_is_refused_and_the_same_one_elsewhere_is_not() {
     let (source, other, target) = (redis(&[]), redis(&[]), tarn_server());
     fill(&source);

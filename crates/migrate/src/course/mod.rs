@@ -109,6 +109,7 @@ fn attempt(
     let mut target = Target::open(to, to_entry, orders, tags)?;
     // What was asked for before does not count, and is no key of the target's.
     target.remove(CUT_OVER)?;
+    target.warn_of_eviction()?;
     let (states, is_alone) = beginnings(&mut target, &sources, (options, orders), (owner, is_again))?;
     target.write_for_nobody();
     if target.kind == Kind::Bare {

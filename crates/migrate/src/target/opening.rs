@@ -6,6 +6,7 @@ use super::{Ending, Entry, Kind, Place, Tags, Target, Trouble, stopped};
 use crate::connection::{Connection, shown};
 use crate::ending::{Orders, pause};
 use crate::limits::{PATIENCE, PAUSE};
+use crate::screen::say;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
@@ -63,6 +64,24 @@ impl Target {
             heard: Rc::new(Cell::new(Instant::now())),
             silence_max: None,
         })
+    }
+
+    /// Says which servers may take keys away to have room: that nothing is missing is not known then.
+    ///
+    /// # Errors
+    /// It is to end.
+    pub fn warn_of_eviction(&mut self) -> Result<(), Ending> {
+        let masters = if self.kind == Kind::Bare { Vec::new() } else { self.masters() };
+        for node in masters {
+            let Value::Bulk(text) = self.ask_node(node, &[b"INFO", b"memory"])? else { continue };
+            if let Some(policy) = eviction(&String::from_utf8_lossy(&text)) {
+                say(&format!(
+                    "the target {} takes keys away when its memory is full (maxmemory-policy {policy}), and only --verify finds that: set it to noeviction until the cut-over is made",
+                    self.place(node)
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Where a node is.
@@ -173,6 +192,15 @@ impl Target {
     }
 }
 
+/// By which policy a server takes keys away, as its INFO says; None: it does not.
+fn eviction(info: &str) -> Option<&str> {
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim_end)
+    };
+    let is_limited = field("maxmemory").is_some_and(|bytes| bytes != "0");
+    field("maxmemory_policy").filter(|policy| is_limited && *policy != "noeviction")
+}
+
 /// What was under way may be done yet, or may not.
 pub(super) fn behind_proxy() -> Ending {
     Ending::NeedsCopy(
@@ -270,7 +298,16 @@ pub(super) fn sentence(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ids_called;
+    use super::{eviction, ids_called};
+
+    #[test]
+    fn a_server_evicts_only_if_its_memory_is_limited() {
+        let info = |bytes: u32, policy: &str| {
+            format!("# Memory\r\nmaxmemory_human:0B\r\nmaxmemory:{bytes}\r\nmaxmemory_policy:{policy}\r\n")
+        };
+        assert_eq!(eviction(&info(1000, "volatile-lru")), Some("volatile-lru"));
+        assert_eq!((eviction(&info(0, "allkeys-lru")), eviction(&info(9, "noeviction"))), (None, None));
+    }
 
     #[test]
     fn connections_are_found_by_name() {
