@@ -149,7 +149,7 @@ impl Target {
         }
     }
 
-    /// All databases' keys, but for those of migrations.
+    /// Whether no database has a key. Those of a migration count.
     ///
     /// # Errors
     /// It does not say.
