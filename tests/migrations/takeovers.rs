@@ -76,3 +76,17 @@ fn a_run_that_copies_ends_when_another_begins_and_leaves_nothing_behind() {
     second.cut_over();
     must_be_equal(&source, target.address());
 }
+
+#[test]
+fn the_cut_over_is_made_by_the_run_that_has_taken_over_though_the_other_one_lives() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let mut first = Import::begin(source.address(), target.address(), &[]);
+    first.await_stream();
+    // Nothing is written, so that the first does not find out.
+    let mut second = Import::begin(source.address(), target.address(), &["--verify"]);
+    second.await_stream();
+    second.cut_over();
+    assert!(!first.wait().success());
+    must_be_equal(&source, target.address());
+}

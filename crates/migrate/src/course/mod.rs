@@ -329,10 +329,22 @@ impl Course<'_> {
     fn is_asked(&mut self) -> Result<bool, Ending> {
         let is_asked = self.target.value(CUT_OVER)?.is_some_and(|value| value == ASKED);
         if is_asked {
+            self.fail_if_anothers()?;
             asking::take(&mut self.target)?;
             say("the cut-over is asked for");
         }
         Ok(is_asked)
+    }
+
+    /// A part to which nothing comes does not find out that another process has taken over.
+    fn fail_if_anothers(&mut self) -> Result<(), Ending> {
+        for part in &self.parts {
+            match self.target.state_of(&part.name)? {
+                Some(state) if state.owner != self.owner => return is_anothers(),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Whether all parts go on.
