@@ -13,6 +13,7 @@ Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
        tarn config --store PLACE [OPTION ...]        run a config server of a cluster
        tarn cluster up|status|... [OPTION ...]       run a cluster for trials, and tend any cluster
        tarn proxy [FILE] [--DIRECTIVE VALUE ...]     put servers that share the slots behind one address
+       tarn migrate --from URL --to URL [OPTION ...] take over all data of running servers, while clients go on
        tarn import FROM --dir DIR [...]              take over what a Redis has left in files
        tarn export --dir DIR --to FILE.rdb [...]     write all data to a file that a Redis reads
        tarn check DIR|FILE [...]                     look at a log, or at the files of a Redis, and change nothing
@@ -31,6 +32,7 @@ const ROLES: &[(&str, Role)] = &[
     ("config", cluster::roles::config),
     ("cluster", cluster::roles::cluster),
     ("proxy", proxy::run),
+    ("migrate", migrate::run),
     ("import", server::roles::import),
     ("export", server::roles::export),
     ("check", server::roles::check),

@@ -39,6 +39,7 @@ mod large;
 mod long_scripts;
 mod memory;
 mod migrate;
+mod migrations;
 mod moves;
 mod operators;
 mod porcupine;

@@ -97,6 +97,11 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| has_options("proxy", &shown_by("proxy", &["--help"]), line),
     },
     NotRun {
+        begin: "tarn migrate ",
+        why: "it wants servers, and an end; tests/migrations.rs has some",
+        is_sound: |line| has_options("migrate", &shown_by("migrate", &["--help"]), line),
+    },
+    NotRun {
         begin: "redis-cli -c -p 7000",
         why: "it wants a cluster; tests/direct.rs talks to one",
         is_sound: |line| line.len() == "redis-cli -c -p 7000".len(),
@@ -386,6 +391,7 @@ fn every_role_tells_what_it_does_and_its_version() {
         "config",
         "export",
         "import",
+        "migrate",
         "proxy",
         "restore",
         "server",

@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "tarn",
     "bench",
     "proxy",
+    "migrate",
     "cluster",
     "server",
     "replication",
@@ -47,6 +48,9 @@ const APART: &[(&str, &str)] = &[
     ("cluster", "server"),
     ("bench", "proxy"),
     ("proxy", "cluster"),
+    ("migrate", "server"),
+    ("migrate", "cluster"),
+    ("migrate", "engine"),
     ("server", "cluster"),
 ];
 
