@@ -63,6 +63,7 @@ fn measurement(server: &str, kinds: &[&str], per_second: u64, scale: f64) -> Mea
             rss_bytes: 400 << 20,
             rss_bytes_max: 401 << 20,
         }),
+        proxy_usage: None,
         generator_cpu_us_per_operation: 0.31,
         limit: Limit { by: LimitedBy::Server, sentence: "The server had no time left.".to_owned() },
         timeline: None,

@@ -355,6 +355,7 @@ pub fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
         command: None,
         target: contestant.target.clone(),
         direct: None,
+        through: None,
         connections: workload.connections,
         threads: workload.threads,
         pipeline: workload.pipeline,

@@ -44,6 +44,7 @@ fn measured(plan: &Plan) -> Measurement {
         series: Vec::new(),
         errors: Vec::new(),
         server_usage: None,
+        proxy_usage: None,
         generator_cpu_us_per_operation: 0.1,
         limit: Limit { by: LimitedBy::Unknown, sentence: String::new() },
         timeline: None,
