@@ -212,6 +212,60 @@ fn the_replicated_chapters_run_every_server_with_the_replica_that_it_is_to_have(
     }
 }
 
+#[test]
+fn a_cluster_is_measured_through_two_proxies_in_the_database_of_the_printed_command() {
+    let (_keeps_the_folder, folder) = running();
+    let output = whitepaper(&folder, &["--chapters", "cluster-proxies"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let rows = json["chapters"][0]["sections"][0]["rows"].as_array().unwrap();
+    assert_eq!(
+        names(&json["chapters"][0]["sections"][0]["rows"], "label"),
+        ["1 shard", "2 shards", "4 shards"]
+    );
+    for row in rows {
+        let measured = &row["measurements"][0];
+        assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
+        let command = measured["command"].as_str().unwrap();
+        assert_eq!(command.matches(" --select-db 10 -c 100 ").count(), 2, "{command}");
+        assert_proxies_have_their_part(measured);
+    }
+    let page = report(&folder, "index.html");
+    assert!(page.contains("cluster of 8 GB, published") && !page.contains("This report is not whole"));
+}
+
+#[test]
+fn a_proxy_stands_beside_twemproxy_over_servers_of_the_same_kind() {
+    let (_keeps_the_folder, folder) = running();
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let output = whitepaper(&folder, &["--chapters", "twemproxy", "--peer-cmd", peer]);
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let chapter = &json["chapters"][0];
+    let about = chapter["about"].as_str().unwrap();
+    let has_twemproxy = !about.ends_with("neither on the PATH nor in /usr/sbin.");
+    let proxies = &["Tarn", "twemproxy"][..if has_twemproxy { 2 } else { 1 }];
+    assert_eq!(names(&chapter["servers"], "name"), proxies);
+    for (server, version) in chapter["servers"].as_array().unwrap().iter().zip(["tarn ", "twemproxy 0"]) {
+        assert!(server["version"].as_str().unwrap().starts_with(version), "{server}");
+        let behind = server["settings"].as_array().unwrap().last().unwrap();
+        assert!(behind[1].as_str().unwrap().starts_with("2 of Redis 7"), "{server}");
+    }
+    for row in chapter["sections"][0]["rows"].as_array().unwrap() {
+        assert_eq!(names(&row["measurements"], "server"), proxies);
+        for measured in row["measurements"].as_array().unwrap() {
+            assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
+            assert_proxies_have_their_part(measured);
+        }
+    }
+}
+
+/// Of the processor time some is the proxies' and some is that of the servers behind them.
+fn assert_proxies_have_their_part(measured: &serde_json::Value) {
+    let of = |usage: &str| measured[usage]["cpu_us_per_operation"].as_f64().unwrap();
+    assert!(of("proxy_usage") > 0.0 && of("server_usage") > of("proxy_usage"), "{measured}");
+}
+
 /// A member of every element of a list.
 fn names<'a>(list: &'a serde_json::Value, member: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|one| one[member].as_str().unwrap()).collect()

@@ -64,6 +64,24 @@ pub struct Direct {
     pub watched: Option<Vec<(u16, u16)>>,
 }
 
+/// Proxies that a load goes through: each has as many of its connections as the others, or one fewer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Through {
+    /// The proxies.
+    pub proxies: Vec<Door>,
+    /// The servers behind them, to see what they use.
+    pub servers: Vec<Target>,
+}
+
+/// A proxy of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// Where it is.
+    pub target: Target,
+    /// Its process.
+    pub process: u32,
+}
+
 /// When a run is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
@@ -84,6 +102,8 @@ pub struct Plan {
     pub target: Target,
     /// If it is a node of a cluster whose nodes are all spoken to: how.
     pub direct: Option<Direct>,
+    /// If the load goes through proxies, of which the target is one: which.
+    pub through: Option<Through>,
     /// Connections over all threads, at least one for each thread.
     pub connections: u32,
     /// Threads of the generator, at least 1.
@@ -111,6 +131,7 @@ impl Plan {
             command: None,
             target,
             direct: None,
+            through: None,
             connections: 1,
             threads: 1,
             pipeline: 1,
@@ -150,6 +171,11 @@ impl Plan {
         }
         if self.direct.is_some() && self.work.spans_slots() {
             return refuse("mset has keys of several slots, which no master of a cluster takes together");
+        }
+        if self.through.as_ref().is_some_and(|through| self.direct.is_some() || through.proxies.is_empty()) {
+            return refuse(
+                "a load goes to the nodes of a cluster or through proxies, of which there is one at least",
+            );
         }
         if self.work.records() == Some(0) {
             return refuse("at least one record is needed");

@@ -41,8 +41,11 @@ pub struct Measurement {
     pub series: Vec<Second>,
     /// Errors by their text, the most frequent first.
     pub errors: Vec<ErrorCount>,
-    /// What the server used, where that can be known.
+    /// What the server used, where that can be known: all servers together, and the proxies in front of them.
     pub server_usage: Option<ServerUsage>,
+    /// The proxies' part of it, where the load went through some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_usage: Option<ServerUsage>,
     /// Processor time of the generator for each answered operation.
     pub generator_cpu_us_per_operation: f64,
     /// What kept the rate from being higher.

@@ -2,7 +2,8 @@
 //!
 //! If it runs on this machine, `/proc` tells, by the kernel's accounts; else its own INFO must be believed. It counts
 //! as local only if the process that INFO names holds the listening socket that was connected to, over a loopback
-//! address: the same number on another machine or in another container is another process.
+//! address: the same number on another machine or in another container is another process. Proxies are processes that whoever
+//! asks has started, and are taken at their number.
 
 use crate::client::Client;
 use crate::engine::threads::{self, ThreadTime};
@@ -12,7 +13,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Looks at one server during one measurement.
+/// Looks at one server or proxy during one measurement.
 #[derive(Debug)]
 pub struct Probe {
     place: Place,
@@ -20,43 +21,56 @@ pub struct Probe {
     rss_bytes_max: u64,
 }
 
-/// Looks at all servers of one measurement: one, or the masters of a cluster.
-pub struct Probes(Vec<(Client, Probe)>);
+/// Looks at all servers of one measurement: one, or the masters of a cluster, or those behind proxies; and at these proxies.
+pub struct Probes {
+    servers: Vec<Probe>,
+    proxies: Vec<Probe>,
+}
+
+/// What was used in one measurement; none if nothing is known of a process, or it is gone.
+#[derive(Debug, Default)]
+pub struct Usage {
+    /// By servers and proxies together.
+    pub all: Option<ServerUsage>,
+    /// The proxies' part of it, if there are some.
+    pub proxies: Option<ServerUsage>,
+}
 
 impl Probes {
-    /// Finds the servers behind these connections.
-    pub fn new(clients: Vec<Client>) -> Probes {
-        let found = clients.into_iter().map(|mut client| {
-            let probe = Probe::new(&mut client);
-            (client, probe)
-        });
-        Probes(found.collect())
-    }
-
-    /// The connections to them.
-    pub fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.0.iter_mut().map(|(client, _)| client)
+    /// Finds the servers behind these connections. Proxies are named by their processes: not each of them has an INFO.
+    pub fn new(clients: Vec<Client>, proxies: impl Iterator<Item = u32>) -> Probes {
+        let servers = clients.into_iter().map(Probe::new).collect();
+        Probes { servers, proxies: proxies.map(Probe::of_process).collect() }
     }
 
     /// The measurement begins.
     pub fn begin(&mut self) {
-        self.0.iter_mut().for_each(|(client, probe)| probe.begin(client));
+        self.each().for_each(Probe::begin);
     }
 
     /// Looks at the memory; to be called now and then.
     pub fn look(&mut self) {
-        self.0.iter_mut().for_each(|(_, probe)| probe.look());
+        self.each().for_each(Probe::look);
     }
 
-    /// The measurement has ended: what all of them took together. None if nothing is known of one, or it is gone.
-    pub fn end(self, operations: u64) -> Option<ServerUsage> {
-        let ended = self.0.into_iter().map(|(mut client, probe)| probe.end(&mut client, operations));
-        let all = ended.collect::<Option<Vec<ServerUsage>>>()?;
-        all.into_iter().reduce(together)
+    fn each(&mut self) -> impl Iterator<Item = &mut Probe> {
+        self.servers.iter_mut().chain(&mut self.proxies)
+    }
+
+    /// The measurement has ended.
+    pub fn end(self, operations: u64) -> Usage {
+        let used = |probes: Vec<Probe>| {
+            let ended = probes.into_iter().map(|probe| probe.end(operations));
+            ended.collect::<Option<Vec<ServerUsage>>>()
+        };
+        let (servers, proxies) = (used(self.servers), used(self.proxies));
+        let all = servers.zip(proxies.clone()).map(|(servers, proxies)| [servers, proxies].concat());
+        let summed = |usages: Vec<ServerUsage>| usages.into_iter().reduce(together);
+        Usage { all: all.and_then(summed), proxies: proxies.and_then(summed) }
     }
 }
 
-/// What two servers took.
+/// What two processes took.
 fn together(one: ServerUsage, other: ServerUsage) -> ServerUsage {
     let is_known = one.source == UsageSource::Proc && other.source == UsageSource::Proc;
     ServerUsage {
@@ -74,29 +88,35 @@ fn together(one: ServerUsage, other: ServerUsage) -> ServerUsage {
 enum Place {
     /// A process of this machine, and its threads at the beginning.
     Local { process: u32, before: HashMap<u32, ThreadTime> },
-    /// Processor seconds at the beginning, by INFO.
-    Remote { before: Duration },
+    /// Whom to ask, and the processor seconds at the beginning, by INFO.
+    Remote { client: Client, before: Duration },
     /// Neither knows.
     Unknown,
 }
 
 impl Probe {
     /// Finds the server behind `client`; the measurement begins with [`Probe::begin`].
-    pub fn new(client: &mut Client) -> Probe {
+    pub fn new(mut client: Client) -> Probe {
         let info = client.info();
-        let place = match local_process(client, &info) {
-            Some(process) => Place::Local { process, before: HashMap::new() },
-            None if processor_time(&info).is_some() => Place::Remote { before: Duration::ZERO },
+        let place = match local_process(&client, &info) {
+            Some(process) => return Probe::of_process(process),
+            None if processor_time(&info).is_some() => Place::Remote { client, before: Duration::ZERO },
             None => Place::Unknown,
         };
         Probe { place, began: Instant::now(), rss_bytes_max: 0 }
     }
 
+    /// Looks at a process of this machine.
+    pub fn of_process(process: u32) -> Probe {
+        let place = Place::Local { process, before: HashMap::new() };
+        Probe { place, began: Instant::now(), rss_bytes_max: 0 }
+    }
+
     /// The measurement begins.
-    pub fn begin(&mut self, client: &mut Client) {
+    pub fn begin(&mut self) {
         match &mut self.place {
             Place::Local { process, before } => *before = threads::of_process(*process).unwrap_or_default(),
-            Place::Remote { before } => *before = processor_time(&client.info()).unwrap_or_default(),
+            Place::Remote { client, before } => *before = processor_time(&client.info()).unwrap_or_default(),
             Place::Unknown => {}
         }
         self.began = Instant::now();
@@ -111,10 +131,10 @@ impl Probe {
     }
 
     /// The measurement has ended. None if nothing is known, or the server is gone.
-    pub fn end(mut self, client: &mut Client, operations: u64) -> Option<ServerUsage> {
+    pub fn end(mut self, operations: u64) -> Option<ServerUsage> {
         let span = self.began.elapsed();
         self.look();
-        let (source, used, own_accounts, rss_bytes) = match &self.place {
+        let (source, used, own_accounts, rss_bytes) = match &mut self.place {
             Place::Local { process, before } => {
                 let times = threads::of_process(*process)?;
                 let since = |(number, time): (&u32, &ThreadTime)| {
@@ -125,7 +145,7 @@ impl Probe {
                 let busiest = times.iter().map(|thread| since(thread).load(span)).fold(0.0, f64::max);
                 (UsageSource::Proc, used, Some((busiest.min(1.0), waited)), resident_bytes(*process))
             }
-            Place::Remote { before } => {
+            Place::Remote { client, before } => {
                 let info = client.info();
                 let used = processor_time(&info)?.saturating_sub(*before);
                 let rss = field(&info, "used_memory_rss").and_then(|number| number.parse().ok());

@@ -18,9 +18,9 @@ use crate::Failure;
 use crate::client::Client;
 use crate::command_line::command_line;
 use crate::latency::Interval;
-use crate::plan::{End, Observer, Plan, Progress};
-use crate::results::{ErrorCount, Measurement, Second, ServerUsage};
-use crate::usage::Probes;
+use crate::plan::{End, Observer, Plan, Progress, Target};
+use crate::results::{ErrorCount, Measurement, Second};
+use crate::usage::{Probes, Usage};
 use crate::work::Share;
 use channel::Channel;
 use connection::Connection;
@@ -80,17 +80,20 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Fail
     plan.check()?;
     let mut control = Client::connect(&plan.target)?;
     let cluster = plan.direct.as_ref().map(|_| Map::ask(&mut control, &plan.target)).transpose()?;
-    let controls = match &cluster {
-        None => vec![control],
-        Some(map) => {
+    let connected = |targets: Vec<Target>| targets.iter().map(Client::connect).collect::<Result<_, _>>();
+    let mut controls: Vec<Client> = match (&cluster, &plan.through) {
+        (Some(map), _) => {
             let masters = map.masters().into_iter().map(|node| map.nodes()[node].target(&plan.target));
-            masters.map(|target| Client::connect(&target)).collect::<Result<_, _>>()?
+            connected(masters.collect())?
         }
+        (None, Some(through)) => connected(through.servers.clone())?,
+        (None, None) => vec![control],
     };
-    let mut probes = Probes::new(controls);
     if let Some(request) = plan.work.before() {
-        probes.clients().try_for_each(|client| make_before(client, request))?;
+        controls.iter_mut().try_for_each(|client| make_before(client, request))?;
     }
+    let proxies = plan.through.iter().flat_map(|through| &through.proxies).map(|proxy| proxy.process);
+    let mut probes = Probes::new(controls, proxies);
     let shares = Share::divide(plan.threads, plan.connections, operations_asked(plan));
     let connections = match cluster {
         None => Connections::OfServer(open(plan, &shares, observer)?),
@@ -166,10 +169,18 @@ impl Connections {
     }
 }
 
-/// Opens all connections to one server, by thread.
+/// Opens all connections to one server, or to proxies in turn, by thread.
 fn open(plan: &Plan, shares: &[Share], observer: &dyn Observer) -> Result<Vec<Vec<Connection>>, Failure> {
     raise_limit(plan, 1);
-    let one = || open_one(&plan.target, observer).map(Connection::new);
+    let targets = match &plan.through {
+        None => vec![&plan.target],
+        Some(through) => through.proxies.iter().map(|proxy| &proxy.target).collect(),
+    };
+    let mut next = targets.iter().cycle();
+    let mut one = || {
+        let target = next.next().expect("a plan without an address is refused");
+        open_one(target, observer).map(Connection::new)
+    };
     shares.iter().map(|share| (0..share.connections).map(|_| one()).collect()).collect()
 }
 
@@ -199,7 +210,7 @@ fn raise_limit(plan: &Plan, each: u64) {
     let _ = rlimit::increase_nofile_limit(u64::from(plan.connections) * each + OTHER_FILES);
 }
 
-fn open_one(target: &crate::Target, observer: &dyn Observer) -> Result<Channel, Failure> {
+fn open_one(target: &Target, observer: &dyn Observer) -> Result<Channel, Failure> {
     if observer.wants_to_stop() {
         return Err(Failure("stopped before anything was measured".to_owned()));
     }
@@ -386,7 +397,7 @@ impl Run {
     }
 
     /// What was measured, after all threads have ended.
-    fn finish(mut self, plan: &Plan, clock: &TickClock, usage: Option<ServerUsage>) -> Measurement {
+    fn finish(mut self, plan: &Plan, clock: &TickClock, usage: Usage) -> Measurement {
         let open: Vec<u32> = self.open.keys().copied().collect();
         open.into_iter().for_each(|second| self.close_second(second));
         let unfinished = self.outcomes.iter().find_map(|outcome| outcome.failure.clone());
@@ -397,7 +408,7 @@ impl Run {
         let operations = self.total.operations();
         let threads = verdict::Threads::of(&self.outcomes, clock);
         let limit =
-            verdict::limit(plan.rate, operations as f64 / seconds.max(1e-9), &threads, usage.as_ref());
+            verdict::limit(plan.rate, operations as f64 / seconds.max(1e-9), &threads, usage.all.as_ref());
         let error = |(text, count)| ErrorCount { text, count };
         let timeline = self.gap.as_ref().map(|gap| {
             let measure = self.phases.measure;
@@ -421,7 +432,8 @@ impl Run {
             all,
             series: whole_series(self.series),
             errors: self.total.errors.sorted().into_iter().map(error).collect(),
-            server_usage: usage,
+            server_usage: usage.all,
+            proxy_usage: usage.proxies,
             generator_cpu_us_per_operation: generator.as_secs_f64() * 1e6 / operations.max(1) as f64,
             limit,
             timeline,

@@ -1,7 +1,7 @@
 //! Runs against servers made for it, which answer, refuse, pause and die as a test wants.
 
 use super::*;
-use crate::plan::{Target, Unobserved};
+use crate::plan::{Door, Target, Through, Unobserved};
 use crate::work::{Template, Work, Ycsb};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -195,6 +195,38 @@ fn records_that_are_missing_are_errors() {
     let plan = Plan { end: End::Operations(50), ..Plan::new("fake", target, work) };
     let measurement = run(&plan, &mut Unobserved).unwrap();
     assert_eq!((measurement.operations, measurement.errors_total()), (0, 50));
+}
+
+#[test]
+fn proxies_share_the_connections_and_are_accounted_for_by_their_processes() {
+    let seen = Arc::new(Mutex::new([0; 2]));
+    let proxies = [0, 1].map(|place| {
+        let seen = seen.clone();
+        let target = serve(Box::new(move |_| {
+            seen.lock().unwrap()[place] += 1;
+            Some(b"+OK\r\n".to_vec())
+        }));
+        Door { target, process: std::process::id() }
+    });
+    let target = proxies[0].target.clone();
+    let through = Through { proxies: proxies.to_vec(), servers: vec![serve(Box::new(ok))] };
+    // Each connection makes as many operations as the others.
+    let plan = Plan {
+        connections: 4,
+        threads: 2,
+        pipeline: 25,
+        through: Some(through.clone()),
+        ..sets(target, 100)
+    };
+    let measurement = run(&plan, &mut Unobserved).unwrap();
+    assert_eq!((*seen.lock().unwrap(), measurement.operations), ([50, 50], 100));
+    assert!(measurement.proxy_usage.is_some_and(|usage| usage.rss_bytes > 0));
+    assert!(measurement.server_usage.is_none(), "nothing is known of the server behind them");
+    for (proxies, direct) in [(Vec::new(), None), (proxies.to_vec(), Some(crate::Direct::default()))] {
+        let through = Some(Through { proxies, ..through.clone() });
+        let refused = run(&Plan { through, direct, ..plan.clone() }, &mut Unobserved).unwrap_err();
+        assert!(refused.0.contains("through proxies"), "{refused}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Pure functions from the model to a [`Table`]; which columns there are and what stands in them is decided here alone.
 
 use super::table::{Cell, Line, Mark, Origin, Table};
-use super::{Layout, Report, Row, Section, number, timeline};
+use super::{Layout, Report, Row, Section, number, proxied, timeline};
 use crate::results::{KindLatency, LimitedBy, Measurement};
 use std::collections::BTreeSet;
 
@@ -13,6 +13,7 @@ pub fn published_layout(report: &Report, section: &Section) -> Table {
         Layout::Rates | Layout::Costs => rates(report, section, None),
         Layout::Times(operations) => rates(report, section, Some(operations)),
         Layout::Operations => operations(report, section),
+        Layout::Proxied => proxied::table(report, section),
         Layout::TimeLine => timeline::table(report, section),
     }
 }
@@ -46,7 +47,8 @@ fn rates(report: &Report, section: &Section, times: Option<u64>) -> Table {
     Table { caption: format!("{}: {figure}", section.title), head, text_columns: 1, lines }
 }
 
-fn rate_cell(measured: Option<&Measurement>, times: Option<u64>) -> Cell {
+/// A rate, with what there is to know of it.
+pub fn rate_cell(measured: Option<&Measurement>, times: Option<u64>) -> Cell {
     let Some(measured) = measured else { return Cell::default() };
     let per_second = measured.operations_per_second();
     Cell {
@@ -109,7 +111,7 @@ fn published_rates(section: &Section, times: Option<u64>) -> Vec<Line> {
 }
 
 /// The cores that a measured server had.
-fn cores(report: &Report, place: usize) -> String {
+pub fn cores(report: &Report, place: usize) -> String {
     match report.servers.get(place) {
         Some(server) if server.is_local => format!("{}, shared", report.machine.cores),
         _ => "not known".to_owned(),

@@ -14,6 +14,7 @@ mod markdown;
 mod number;
 mod page;
 mod palette;
+mod proxied;
 mod published;
 mod residence;
 mod sheet;
@@ -178,6 +179,8 @@ pub enum Layout {
     Costs,
     /// A line for each workload and server: rate, then average and 99 % latency of reads and of writes.
     Operations,
+    /// A line for each workload and server: rate, latency, and the processor time of proxies and of the servers behind them for each operation.
+    Proxied,
     /// A line for each workload and server: what clients saw of something that happened meanwhile.
     TimeLine,
 }

@@ -63,6 +63,7 @@ fn measurement(server: &str, kinds: &[&str], per_second: u64, scale: f64) -> Mea
             rss_bytes: 400 << 20,
             rss_bytes_max: 401 << 20,
         }),
+        proxy_usage: None,
         generator_cpu_us_per_operation: 0.31,
         limit: Limit { by: LimitedBy::Server, sentence: "The server had no time left.".to_owned() },
         timeline: None,
@@ -547,6 +548,30 @@ fn a_table_of_costs_has_the_processor_time_beside_each_rate() {
     assert!(text.contains("912,300 (0.84 µs of CPU)") && text.contains("processor time for each"), "{text}");
     report.chapters[0].sections[0].rows[0].measurements[0].server_usage = None;
     assert!(markdown(&report).contains("| 912,300 |"), "what is not known is not said");
+}
+
+#[test]
+fn a_table_of_a_load_through_proxies_tells_their_processor_time_from_the_servers() {
+    let mut report = example();
+    let section = &mut report.chapters[0].sections[0];
+    section.layout = Layout::Proxied;
+    let clusters = published().iter().filter(|figure| figure.edition == "cluster");
+    let published = clusters.take(1).map(|figure| Figure { row: 0, published: figure.clone() });
+    section.figures = published.collect();
+    let measured = &mut section.rows[0].measurements[0];
+    measured.proxy_usage =
+        measured.server_usage.clone().map(|all| ServerUsage { cpu_us_per_operation: 0.34, ..all });
+    for text in [page::page(&report), markdown(&report)] {
+        for part in ["Proxies' CPU", "at most, 96 MB/s"] {
+            assert!(text.replace("&#39;", "'").contains(part), "{part} is missing");
+        }
+    }
+    let text = markdown(&report);
+    let lines: Vec<&str> = text.lines().filter(|line| line.ends_with(" | 0.34 | 0.50 |")).collect();
+    let [line] = lines[..] else { panic!("{text}") };
+    assert!(line.contains("Tarn, measured | ") && line.contains(" | 64 | 912,300 | "), "{line}");
+    let sheet = String::from_utf8(sheet::sheet(&report)).unwrap();
+    assert!(sheet.contains("proxy_cpu_us_per_operation") && sheet.contains(",0.84,0.34,"), "{sheet}");
 }
 
 /// A section in which a master was killed: Tarn was back after a second, redis was not.

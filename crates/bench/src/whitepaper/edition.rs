@@ -27,6 +27,8 @@ pub enum Edition {
     Replicated(Kept),
     /// Executed in memory, by the master of the key's slot; each measurement has a cluster of its own.
     Cluster,
+    /// Executed in memory, by servers behind the proxy that is measured; each measurement has some of its own.
+    Proxies,
 }
 
 /// Where master and replica keep what they have.
@@ -70,8 +72,10 @@ const TARN_ALONE: &str = "Tarn alone";
 const TARN_DURABLE: &str = "Tarn durable";
 /// What its memory edition is called beside another.
 pub const TARN_MEMORY: &str = "Tarn memory";
+/// What twemproxy is called, which the run starts by itself.
+pub const TWEMPROXY: &str = "twemproxy";
 /// Names that no peer gets.
-pub const OWN_NAMES: [&str; 5] = [TARN, TARN_FOLLOWED, TARN_ALONE, TARN_DURABLE, TARN_MEMORY];
+pub const OWN_NAMES: [&str; 6] = [TARN, TARN_FOLLOWED, TARN_ALONE, TARN_DURABLE, TARN_MEMORY, TWEMPROXY];
 
 /// A Tarn that runs beside the one that a chapter is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +129,9 @@ impl Edition {
     /// As `--edition` takes it.
     pub fn name(self) -> &'static str {
         match self {
-            Edition::Memory | Edition::Cluster | Edition::Replicated(Kept::InMemory) => "memory",
+            Edition::Memory | Edition::Cluster | Edition::Proxies | Edition::Replicated(Kept::InMemory) => {
+                "memory"
+            }
             Edition::Durable | Edition::Replicated(Kept::OnDisk) => "durable",
             Edition::Capacity(_) => "capacity",
         }
@@ -140,14 +146,18 @@ impl Edition {
     pub fn copies_of_peers(self) -> &'static [Copies] {
         match self {
             Edition::Replicated(_) => &[Copies::Waited, Copies::Later],
-            Edition::Memory | Edition::Durable | Edition::Capacity(_) | Edition::Cluster => &[Copies::None],
+            Edition::Memory
+            | Edition::Durable
+            | Edition::Capacity(_)
+            | Edition::Cluster
+            | Edition::Proxies => &[Copies::None],
         }
     }
 
     /// The Tarns that run beside the one that its chapters are about.
     pub fn companions(self) -> &'static [Companion] {
         match self {
-            Edition::Memory | Edition::Durable | Edition::Cluster => &[],
+            Edition::Memory | Edition::Durable | Edition::Cluster | Edition::Proxies => &[],
             Edition::Capacity(Room::Ample) => &[DURABLE, MEMORY],
             Edition::Capacity(Room::Scarce) => &[MEMORY],
             Edition::Replicated(Kept::InMemory) => &[FOLLOWED_IN_MEMORY, ALONE_IN_MEMORY],
@@ -155,32 +165,40 @@ impl Edition {
         }
     }
 
+    /// Whether each measurement of its chapters begins servers of its own, so that none that were running before take part.
+    pub fn is_staged(self) -> bool {
+        matches!(self, Edition::Cluster | Edition::Proxies)
+    }
+
     /// Whether a server that is started by a command line takes part in its chapters.
     pub fn takes(self, command: &str) -> bool {
-        self != Edition::Cluster || matches!(self.terms(command), Terms::Added(_))
+        !self.is_staged() || is_plain(command)
     }
 
     /// How many servers are measured in its chapters, of which so many are started by command lines that take part and so many were running before.
     pub fn servers(self, commands: usize, running: usize) -> usize {
-        let running = if self == Edition::Cluster { 0 } else { running };
+        let running = if self.is_staged() { 0 } else { running };
         1 + commands * self.copies_of_peers().len() + running + self.companions().len()
     }
 
     /// Whether a reply means in its chapters that what was written is on disk.
     pub fn is_on_disk(self) -> bool {
-        !matches!(self, Edition::Memory | Edition::Cluster | Edition::Replicated(Kept::InMemory))
+        self.name() != Edition::Memory.name()
     }
 
     /// The terms on which a peer is started by a command line.
     pub fn terms(self, command: &str) -> Terms {
-        let is_known = matches!(server_word(command), Some("redis" | "valkey"));
-        let is_plain = is_known && !command.contains(SHELL_SIGNS);
         match self {
-            Edition::Cluster if is_plain => Terms::Added(IN_A_CLUSTER),
-            _ if self.is_on_disk() && is_plain => Terms::Added(ALWAYS),
+            Edition::Cluster if is_plain(command) => Terms::Added(IN_A_CLUSTER),
+            _ if self.is_on_disk() && is_plain(command) => Terms::Added(ALWAYS),
             _ => Terms::AsGiven,
         }
     }
+}
+
+/// Whether a command line is that of a server whose options are known, and nothing else.
+fn is_plain(command: &str) -> bool {
+    matches!(server_word(command), Some("redis" | "valkey")) && !command.contains(SHELL_SIGNS)
 }
 
 impl Copies {

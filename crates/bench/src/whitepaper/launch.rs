@@ -78,13 +78,32 @@ impl Launched {
     /// # Errors
     /// As [`Launched::tarn`].
     pub fn config_server(name: &str, settings: &str, within: &Path) -> Result<Launched, Failure> {
+        let name = format!("The config server of {name}");
+        Launched::role(&name, "config --store dir:store", settings, within)
+    }
+
+    /// Starts a proxy of Tarn's, with settings of which each has a blank before it.
+    ///
+    /// # Errors
+    /// As [`Launched::tarn`].
+    pub fn proxy(name: &str, settings: &str, within: &Path) -> Result<Launched, Failure> {
+        Launched::role(name, "proxy", settings, within)
+    }
+
+    /// Starts this very program in a role.
+    fn role(name: &str, role: &str, settings: &str, within: &Path) -> Result<Launched, Failure> {
         let program = own_program()?;
-        Launched::start(&format!("The config server of {name}"), within, |port| {
-            let line = format!("config --store dir:store --port {port}{settings}");
+        Launched::start(name, within, |port| {
+            let line = format!("{role} --port {port}{settings}");
             let mut command = Command::new(&program);
             command.args(line.split(' '));
             (command, format!("tarn {line}"))
         })
+    }
+
+    /// The number of the process that was started: a shell that has not become its command is another one than the server's.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The process group of what was started.
@@ -174,7 +193,8 @@ fn is_ready(port: u16) -> bool {
     let asked = || -> io::Result<bool> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.write_all(b"PING\r\n")?;
+        // Spelt out, since twemproxy takes no words in a line.
+        stream.write_all(b"*1\r\n$4\r\nPING\r\n")?;
         let mut answer = [0; LOADING.len()];
         stream.read_exact(&mut answer[..1])?;
         // Only an error is worth reading on; +PONG is shorter than what is compared with.

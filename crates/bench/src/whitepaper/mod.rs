@@ -17,6 +17,7 @@ mod launch;
 mod machine;
 mod options;
 mod peer;
+mod proxy;
 mod reads;
 mod rounds;
 mod scale;
@@ -119,7 +120,7 @@ fn run(
             servers = turn_to(edition, scale.maxmemory_mb(edition), &mut rounds, options, &place);
             introduce(&mut report, &servers);
         }
-        let mut chapter = opened_chapter(chapter, &servers);
+        let mut chapter = opened_chapter(chapter, &servers, options.twemproxy.is_some());
         chapter.sections =
             outlines.into_iter().map(|outline| rounds.section(&chapter.name, outline)).collect();
         report.chapters.push(chapter);
@@ -143,7 +144,10 @@ fn counted<'a>(
     outlines: &'a [Outline],
 ) -> impl Iterator<Item = (&'a Outline, usize)> {
     let commands = options.peer_commands.iter().filter(|command| chapter.edition.takes(&command.template));
-    let servers = chapter.edition.servers(commands.count(), options.peers.len());
+    // What is measured are proxies there, and what the commands start is behind them.
+    let is_of_proxies = chapter.edition == Edition::Proxies;
+    let others = if is_of_proxies { usize::from(options.twemproxy.is_some()) } else { commands.count() };
+    let servers = chapter.edition.servers(others, options.peers.len());
     outlines.iter().map(move |outline| (outline, servers))
 }
 
@@ -169,7 +173,9 @@ fn unusable(place: &Place, what: &str, error: &io::Error) -> Failure {
 fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option<RandomRead>, Failure> {
     let rooms = options.chapters.iter().filter_map(|chapter| match chapter.edition {
         Edition::Capacity(room) => Some(scale.capacity(room).data_bytes),
-        Edition::Memory | Edition::Durable | Edition::Replicated(_) | Edition::Cluster => None,
+        Edition::Memory | Edition::Durable | Edition::Replicated(_) | Edition::Cluster | Edition::Proxies => {
+            None
+        }
     });
     let Some(data_bytes) = rooms.max() else { return Ok(None) };
     let read = reads::random_reads(&place.folder, data_bytes);
@@ -232,11 +238,13 @@ fn introduce(report: &mut Report, servers: &[Server]) {
 }
 
 /// A chapter before it is run. Servers that promise more than the report's list says are its own.
-fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server]) -> Chapter {
+fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server], has_twemproxy: bool) -> Chapter {
+    let is_short = chapter.edition == Edition::Proxies && !has_twemproxy;
+    let missing = if is_short { format!(" {}", proxy::TWEMPROXY_MISSING) } else { String::new() };
     Chapter {
         name: chapter.name.to_owned(),
         title: chapter.title.to_owned(),
-        about: chapter.about.to_owned(),
+        about: format!("{}{missing}", chapter.about),
         servers: if chapter.edition != Edition::Memory { servers.to_vec() } else { Vec::new() },
         sections: Vec::new(),
     }

@@ -4,6 +4,7 @@
 
 use super::chapters::{CHAPTERS, Chapter};
 use super::peer::{Address, PeerCommand};
+use super::proxy;
 use super::scale::Size;
 use crate::Failure;
 use crate::secure::Tls;
@@ -24,11 +25,13 @@ Usage: tarn whitepaper [OPTIONS]
                          {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
                          the chapters durable, capacity and replicated-durable, a redis-server or valkey-server is started
                          anew with --appendonly yes --appendfsync always --save '' added; for the chapters replicated it is
-                         started twice more, each time with another one that follows it; for the chapter cluster, as
-                         often as a cluster has servers, with --cluster-enabled yes added
+                         started twice more, each time with another one that follows it; for the chapters cluster and
+                         cluster-proxies, as often as a cluster has servers, with --cluster-enabled yes added; for the
+                         chapter twemproxy, the first of them twice, behind the proxies that are measured: Tarn's, and
+                         twemproxy, if its program, nutcracker, is on the PATH or in /usr/sbin
   --chapters A,B         only these chapters (default: all)
   --quick                under 7 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
-                         without the chapters capacity, replicated and cluster under 2 instead of under 10
+                         without the chapters capacity, replicated, cluster and twemproxy under 2 instead of under 10
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
 
@@ -53,6 +56,8 @@ pub struct Options {
     pub peers: Vec<(String, Address)>,
     /// Servers to be started.
     pub peer_commands: Vec<PeerCommand>,
+    /// The program of twemproxy, if it is there.
+    pub twemproxy: Option<PathBuf>,
     /// Whether a peer's keys may be lost.
     pub may_overwrite: bool,
     /// The chapters, in the table's order.
@@ -75,6 +80,7 @@ pub fn parse(arguments: &[String]) -> Result<Asked, Failure> {
     let mut options = Options {
         peers: Vec::new(),
         peer_commands: Vec::new(),
+        twemproxy: proxy::find_twemproxy(std::env::var_os("PATH").as_deref()),
         may_overwrite: false,
         chapters: CHAPTERS.iter().collect(),
         size: Size::Standard,

@@ -4,10 +4,11 @@
 //! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
 //! database is left empty.
 
-use super::chapters::Stage;
-use super::edition::{self, Companion, Copies, Edition, TARN, Terms, Told};
+use super::chapters::{BESIDE, Stage};
+use super::edition::{self, Companion, Copies, Edition, TARN, TWEMPROXY, Terms, Told};
 use super::launch::Launched;
 use super::options::Options;
+use super::proxy::Proxy;
 use super::trial::{Recipe, Trial};
 use crate::Failure;
 use crate::client::Client;
@@ -117,7 +118,7 @@ pub struct Contestant {
     pub copies: Copies,
     /// Its replica, for as long as it runs.
     replica: Option<Launched>,
-    /// How its clusters are started, in a chapter that has one for each measurement.
+    /// How its servers are started, in a chapter that has some for each measurement.
     pub recipe: Option<Recipe>,
     /// What the report says of it, if nobody can be asked.
     described: Option<Box<Server>>,
@@ -138,8 +139,8 @@ pub fn gather(
     within: &Path,
     lost: &[String],
 ) -> Result<Vec<Contestant>, Failure> {
-    if edition == Edition::Cluster {
-        return gather_clusters(options, within);
+    if edition.is_staged() {
+        return gather_staged(options, edition, within);
     }
     let tarn = Companion { name: TARN, edition, copies: edition.copies() };
     let mut contestants = vec![Contestant::tarn(tarn, maxmemory_mb, within)?];
@@ -164,23 +165,57 @@ pub fn gather(
     Ok(contestants)
 }
 
-/// The contestants of a chapter whose every measurement has a cluster of its own: one of one shard is begun to be described.
-fn gather_clusters(options: &Options, within: &Path) -> Result<Vec<Contestant>, Failure> {
-    let mut contestants = vec![Contestant::clustered(TARN.to_owned(), Terms::Edition, Recipe::Tarn)];
+/// The contestants of a chapter whose every measurement begins servers of its own: each has some begun to be described.
+fn gather_staged(options: &Options, edition: Edition, within: &Path) -> Result<Vec<Contestant>, Failure> {
+    let (mut contestants, stage) = match edition {
+        Edition::Proxies => (proxies(options), BESIDE),
+        _ => (clusters(options), Stage::quiet(1)),
+    };
+    for contestant in &mut contestants {
+        let Some(recipe) = contestant.recipe.clone() else { continue };
+        let trial = Trial::begin(&recipe, &contestant.name, &stage, within)?;
+        contestant.target = trial.entry();
+        let server = contestant.describe(edition)?;
+        contestant.described = Some(Box::new(of_trial(server, &trial, &recipe)?));
+    }
+    Ok(contestants)
+}
+
+/// Those that have clusters.
+fn clusters(options: &Options) -> Vec<Contestant> {
+    let mut contestants = vec![Contestant::staged(TARN.to_owned(), Terms::Edition, Recipe::Tarn)];
     for command in options.peer_commands.iter().filter(|command| Edition::Cluster.takes(&command.template)) {
         let terms = Edition::Cluster.terms(&command.template);
         let recipe = Recipe::Peer(terms.apply(&command.template));
-        contestants.push(Contestant::clustered(unique(&command.name, &contestants), terms, recipe));
+        contestants.push(Contestant::staged(unique(&command.name, &contestants), terms, recipe));
     }
-    for contestant in &mut contestants {
-        let Some(recipe) = &contestant.recipe else { continue };
-        let trial = Trial::begin(recipe, &contestant.name, &Stage::quiet(1), within)?;
-        contestant.target = trial.target();
-        let server = contestant.describe(Edition::Cluster)?;
-        let server = Server { command: Some(trial.command()), ..server };
-        contestant.described = Some(Box::new(server));
-    }
-    Ok(contestants)
+    contestants
+}
+
+/// The proxies that are measured beside each other, over servers of one kind.
+fn proxies(options: &Options) -> Vec<Contestant> {
+    let command = options.peer_commands.iter().find(|command| Edition::Proxies.takes(&command.template));
+    let servers = command.map(|command| command.template.clone());
+    let own = Recipe::Behind(Proxy::Tarn, servers.clone());
+    let mut contestants = vec![Contestant::staged(TARN.to_owned(), Terms::Edition, own)];
+    contestants.extend(options.twemproxy.clone().map(|program| {
+        let recipe = Recipe::Behind(Proxy::Twemproxy(program), servers);
+        Contestant::staged(TWEMPROXY.to_owned(), Terms::AsGiven, recipe)
+    }));
+    contestants
+}
+
+/// What the report says of one, of which is known already what it says itself.
+fn of_trial(server: Server, trial: &Trial, recipe: &Recipe) -> Result<Server, Failure> {
+    let Some(command) = trial.command_of_proxy() else {
+        return Ok(Server { command: Some(trial.command()), ..server });
+    };
+    let behind = version(&Client::connect(&trial.target())?.info());
+    let behind = format!("{} of {behind}, the first by {}", trial.servers(), trial.command());
+    let mut settings = server.settings;
+    settings.push(("Behind it".to_owned(), behind));
+    let version = recipe.proxy().version().unwrap_or(server.version);
+    Ok(Server { version, command: Some(command), settings, ..server })
 }
 
 /// A name that no server has yet, nor Tarn's other editions in other chapters.
@@ -232,8 +267,8 @@ impl Contestant {
         Contestant { target, ..Contestant::absent(name, Terms::Running) }
     }
 
-    /// One whose clusters are begun when they are measured.
-    fn clustered(name: String, terms: Terms, recipe: Recipe) -> Contestant {
+    /// One whose servers are begun when they are measured.
+    fn staged(name: String, terms: Terms, recipe: Recipe) -> Contestant {
         Contestant { recipe: Some(recipe), ..Contestant::absent(name, terms) }
     }
 

@@ -81,7 +81,7 @@ impl Generator for Loaded<'_> {
 }
 
 /// Writes the keys of a fill.
-fn write(client: &mut Client, fill: &Fill, is_interrupted: &AtomicBool) -> Result<(), Failure> {
+pub fn write(client: &mut Client, fill: &Fill, is_interrupted: &AtomicBool) -> Result<(), Failure> {
     let value = vec![b'x'; usize::try_from(fill.value_bytes).unwrap_or(usize::MAX)];
     let behind_last = fill.first + fill.count;
     let mut next = fill.first;
@@ -322,7 +322,7 @@ fn staged(
     if let Before::Filled(fill) = before {
         trial.fill(fill, watch.is_interrupted)?;
     }
-    let plan = Plan { target: trial.target(), direct: Some(Direct::default()), ..plan };
+    let plan = trial.plan(plan);
     let Some((deed, slots)) = happening::prepare(&trial, stage)? else {
         return generator.measure(&plan, watch);
     };
@@ -355,6 +355,7 @@ pub fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
         command: None,
         target: contestant.target.clone(),
         direct: None,
+        through: None,
         connections: workload.connections,
         threads: workload.threads,
         pipeline: workload.pipeline,

@@ -27,8 +27,8 @@ const MEASURE_MAX: Duration = Duration::from_secs(30);
 const MEASURE_MAX_QUICK: Duration = Duration::from_secs(3);
 /// Connecting, filling and emptying around a measurement, for the estimate.
 const AROUND: Duration = Duration::from_millis(300);
-/// What it takes to begin a cluster, and to end it, for the estimate.
-const CLUSTER_BEGINS: Duration = Duration::from_secs(6);
+/// What it takes to begin a server of a measurement's own until all of them know each other, and to end it, for the estimate.
+const SERVER_BEGINS: Duration = Duration::from_millis(1_500);
 /// Unpipelined operations per second of a slow machine, for the estimate.
 pub const SLOW_RATE: u64 = 40_000;
 /// A load of the durable chapter shall take no longer on a slow server.
@@ -65,9 +65,9 @@ const SYNCED_WRITE_US: f64 = 5_000.0;
 /// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Under 40 minutes with one peer, under 10 without the chapters capacity, replicated and cluster.
+    /// Under 40 minutes with one peer, under 10 without the chapters capacity, replicated, cluster and twemproxy.
     Standard,
-    /// Under 7 minutes with one peer, under 2 without the chapters capacity, replicated and cluster.
+    /// Under 7 minutes with one peer, under 2 without the chapters capacity, replicated, cluster and twemproxy.
     Quick,
 }
 
@@ -192,7 +192,11 @@ impl Scale {
     /// The ceiling that Tarn is given in the chapters of an edition, if any.
     pub fn maxmemory_mb(&self, edition: Edition) -> Option<u64> {
         match edition {
-            Edition::Memory | Edition::Durable | Edition::Replicated(_) | Edition::Cluster => None,
+            Edition::Memory
+            | Edition::Durable
+            | Edition::Replicated(_)
+            | Edition::Cluster
+            | Edition::Proxies => None,
             Edition::Capacity(room) => Some(self.capacity(room).maxmemory_mb),
         }
     }
@@ -215,7 +219,7 @@ impl Scale {
     pub fn pace<'a>(&self, outlines: impl Iterator<Item = (&'a Outline, usize)>) -> Pace {
         let (budget, warm_up, most) = match self.size {
             Size::Standard => (Duration::from_secs(500), Duration::from_secs(1), MEASURE_MAX),
-            Size::Quick => (Duration::from_secs(160), Duration::from_millis(250), MEASURE_MAX_QUICK),
+            Size::Quick => (Duration::from_secs(170), Duration::from_millis(250), MEASURE_MAX_QUICK),
         };
         let (mut weights, mut around) = (0.0, 0.0);
         for (outline, servers) in outlines {
@@ -244,7 +248,8 @@ impl Scale {
     pub fn estimate<'a>(&self, pace: Pace, outlines: impl Iterator<Item = (&'a Outline, usize)>) -> f64 {
         let of = |workload: &Workload| {
             let measured = pace.measure.as_secs_f64() * workload.amount.weight();
-            let begun = workload.stage.map_or(Duration::ZERO, |_| CLUSTER_BEGINS);
+            let servers = workload.stage.map_or(0, |stage| stage.shards * stage.copies);
+            let begun = SERVER_BEGINS * u32::from(servers);
             measured + counted_seconds(workload.amount) + (pace.warm_up + AROUND + begun).as_secs_f64()
         };
         outlines

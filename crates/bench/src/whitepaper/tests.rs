@@ -44,6 +44,7 @@ fn measured(plan: &Plan) -> Measurement {
         series: Vec::new(),
         errors: Vec::new(),
         server_usage: None,
+        proxy_usage: None,
         generator_cpu_us_per_operation: 0.1,
         limit: Limit { by: LimitedBy::Unknown, sentence: String::new() },
         timeline: None,
@@ -231,8 +232,8 @@ fn published_figures_stand_beside_rows_that_there_are() {
     );
     assert_eq!(
         beside("whitepaper-2020"),
-        6 + 2 + all("whitepaper-2020", "durable"),
-        "one cluster for each number of cores, those of two masters beside two shards, and the durable edition"
+        6 + 2 * 2 + all("whitepaper-2020", "durable"),
+        "one cluster for each number of cores, those of two masters beside two shards, directly and through proxies, and the durable edition"
     );
     assert_eq!(beside("whitepaper-essd-2025"), all("whitepaper-essd-2025", "capacity"));
 }
@@ -240,9 +241,7 @@ fn published_figures_stand_beside_rows_that_there_are() {
 #[test]
 fn what_is_published_is_measured_or_said_to_be_missing() {
     let absent: String = chapters::ABSENT.iter().map(|(title, _)| title.to_lowercase()).collect();
-    for word in ["proxies", "dtm"] {
-        assert!(absent.contains(word), "{word}");
-    }
+    assert!(absent.contains("dtm"), "{absent}");
 }
 
 fn durable(size: Size) -> Outline {
@@ -409,6 +408,42 @@ fn clusters_are_begun_for_who_has_a_recipe_and_for_nobody_else() {
     let mut rounds = Rounds::new(contestants(), &mut script, &flag, pace, 6);
     let section = rounds.section("cluster", (chapter.sections)(&scale()).remove(0));
     assert_eq!((counts(&section), rounds.remarks().len()), (vec![0; 3], 0));
+}
+
+#[test]
+fn what_goes_through_proxies_is_measured_in_the_printed_database_and_by_the_printed_shards() {
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.name == "cluster-proxies").unwrap();
+    assert_eq!(chapter.edition, Edition::Cluster);
+    let [outline] = &(chapter.sections)(&scale())[..] else { panic!("one section") };
+    let stages = outline.workloads.iter().map(|workload| workload.stage.unwrap());
+    let seen: Vec<_> = stages.map(|stage| (stage.shards, stage.proxies, stage.database)).collect();
+    assert_eq!(seen, [(1, 2, 10), (2, 2, 10), (4, 2, 10)]);
+    assert!(outline.workloads.iter().all(|workload| workload.connections == 200));
+    for figure in &outline.figures {
+        let masters = figure.published.masters;
+        assert_eq!(masters, outline.workloads[figure.row].stage.map(|stage| u32::from(stage.shards)));
+    }
+}
+
+#[test]
+fn a_chapter_of_proxies_says_when_there_is_no_twemproxy() {
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.name == "twemproxy").unwrap();
+    let edition = chapter.edition;
+    assert!(edition.takes("redis-server --port {port}") && !edition.takes("keydb --port {port}"));
+    let outlines = (chapter.sections)(&scale());
+    let Ok(Asked::Run(mut options)) = options::parse(&["--peer=a=h".to_owned()]) else {
+        panic!("it is fine")
+    };
+    for (program, servers) in [(Some("/usr/sbin/nutcracker".into()), 2), (None, 1)] {
+        options.twemproxy = program;
+        let is_there = options.twemproxy.is_some();
+        let opened = opened_chapter(chapter, &[], is_there);
+        assert_eq!(opened.about.ends_with(proxy::TWEMPROXY_MISSING), !is_there, "{}", opened.about);
+        let counted = counted(&options, chapter, &outlines).map(|(_, servers)| servers);
+        assert_eq!(counted.collect::<Vec<_>>(), [servers]);
+    }
+    let memory = opened_chapter(&CHAPTERS[0], &[], false);
+    assert_eq!(memory.about, CHAPTERS[0].about);
 }
 
 #[test]

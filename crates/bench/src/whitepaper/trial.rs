@@ -1,4 +1,4 @@
-//! Clusters that a run starts for one measurement: their servers, who has which slots, and the keys that they hold when it begins.
+//! Clusters that a run starts for one measurement: their servers, the proxies in front of them, who has which slots, and the keys that they hold when it begins.
 //!
 //! Of Tarn they are what `tarn cluster up` begins: a config server with the store in its directory, and servers that get their places from it. A
 //! peer's are made by the commands that `redis-cli --cluster create` sends, which itself refuses fewer than three masters.
@@ -8,10 +8,12 @@
 use super::chapters::{Fill, Stage};
 use super::edition::Edition;
 use super::launch::Launched;
+use super::proxy::{Behind, Proxy, plan_through};
+use super::rounds;
 use crate::Failure;
 use crate::client::Client;
 use crate::engine::direct::map::Map;
-use crate::plan::Target;
+use crate::plan::{Direct, Door, Plan, Target};
 use crate::usage;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,13 +33,34 @@ pub enum Recipe {
     Tarn,
     /// A command line of the shell that starts one node, with `{port}` in it.
     Peer(String),
+    /// Servers that know nothing of each other, behind a proxy. One of them is started by such a command line; where there is none, it is Tarn.
+    Behind(Proxy, Option<String>),
 }
 
-/// A cluster that runs.
+impl Recipe {
+    /// The proxies that stand in front of its servers, if some do.
+    pub fn proxy(&self) -> &Proxy {
+        match self {
+            Recipe::Tarn | Recipe::Peer(_) => &Proxy::Tarn,
+            Recipe::Behind(proxy, _) => proxy,
+        }
+    }
+
+    /// The database that is used through proxies: a Redis Cluster has but one.
+    fn database(&self, stage: &Stage) -> u32 {
+        if matches!(self, Recipe::Peer(_)) { 0 } else { stage.database }
+    }
+}
+
+/// A cluster that runs, or servers that know nothing of each other.
 pub struct Trial {
     /// Tarn's config server.
     config: Option<Launched>,
     servers: Vec<Launched>,
+    /// What is in front of them.
+    proxies: Vec<Launched>,
+    /// The database that is used through the proxies.
+    database: u32,
 }
 
 fn local(port: u16) -> Target {
@@ -45,41 +68,84 @@ fn local(port: u16) -> Target {
 }
 
 impl Trial {
-    /// Begins a cluster, its files in folders within the one given, and waits until it is whole.
+    /// Begins a cluster, its files in folders within the one given, waits until it is whole, and begins its proxies.
     ///
     /// # Errors
     /// A server does not start, or the cluster does not become whole.
     pub fn begin(recipe: &Recipe, name: &str, stage: &Stage, within: &Path) -> Result<Trial, Failure> {
+        let mut trial = Trial::begin_servers(recipe, name, stage, within)?;
+        let is_cluster = !matches!(recipe, Recipe::Behind(..));
+        if is_cluster {
+            trial.wait_until_whole(name, usize::from(stage.copies))?;
+        }
+        let behind = if is_cluster { Behind::Cluster } else { Behind::Servers };
+        let ports: Vec<u16> = trial.servers.iter().map(|server| server.port).collect();
+        let start = |_| recipe.proxy().start(name, behind, &ports, within);
+        trial.proxies = (0..stage.proxies).map(start).collect::<Result<_, _>>()?;
+        trial.database = recipe.database(stage);
+        Ok(trial)
+    }
+
+    fn begin_servers(recipe: &Recipe, name: &str, stage: &Stage, within: &Path) -> Result<Trial, Failure> {
         let count = stage.shards * stage.copies;
-        let trial = match recipe {
+        let own = |settings: &str| {
+            // One thread for each shard, as the published instances have a core for each.
+            let settings = format!(" --threads 1{settings}");
+            let start = |_| Launched::tarn(name, Edition::Cluster, &settings, within);
+            (0..count).map(start).collect::<Result<Vec<_>, _>>()
+        };
+        let by_shell = |command: &str| {
+            let start = |_| Launched::shell(name, command, within);
+            (0..count).map(start).collect::<Result<Vec<_>, _>>()
+        };
+        let trial = |servers| Trial { config: None, servers, proxies: Vec::new(), database: 0 };
+        match recipe {
             Recipe::Tarn => {
                 let settings = format!(" --shards {} --copies {}", stage.shards, stage.copies);
                 let config = Launched::config_server(name, &settings, within)?;
-                // One thread for each shard, as the published instances have a core for each.
-                let settings = format!(
-                    " --threads 1 --cluster-enabled yes --cluster-config-servers 127.0.0.1:{}",
+                let mut trial = trial(own(&format!(
+                    " --cluster-enabled yes --cluster-config-servers 127.0.0.1:{}",
                     config.port
-                );
-                let start = |_| Launched::tarn(name, Edition::Cluster, &settings, within);
-                let servers = (0..count).map(start).collect::<Result<_, _>>()?;
-                Trial { config: Some(config), servers }
+                ))?);
+                trial.config = Some(config);
+                Ok(trial)
             }
             Recipe::Peer(command) => {
-                let command = format!("{command}{}", stage.peer_options);
-                let start = |_| Launched::shell(name, &command, within);
-                let servers = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
-                let trial = Trial { config: None, servers };
+                let trial = trial(by_shell(&format!("{command}{}", stage.peer_options))?);
                 trial.acquaint(usize::from(stage.shards))?;
-                trial
+                Ok(trial)
             }
-        };
-        trial.wait_until_whole(name, usize::from(stage.copies))?;
-        Ok(trial)
+            Recipe::Behind(_, Some(command)) => Ok(trial(by_shell(command)?)),
+            Recipe::Behind(_, None) => Ok(trial(own("")?)),
+        }
+    }
+
+    /// A plan whose load goes to it: through its proxies, or to all of its nodes.
+    pub fn plan(&self, plan: Plan) -> Plan {
+        if self.proxies.is_empty() {
+            return Plan { target: self.target(), direct: Some(Direct::default()), ..plan };
+        }
+        let doors = self.proxies.iter().map(|proxy| Door {
+            target: Target { database: self.database, ..local(proxy.port) },
+            process: proxy.id(),
+        });
+        let servers = self.servers.iter().map(|server| local(server.port));
+        plan_through(plan, doors.collect(), servers.collect())
+    }
+
+    /// Where what describes it is asked: of a proxy, or of a node if there is none.
+    pub fn entry(&self) -> Target {
+        self.proxies.first().map_or_else(|| self.target(), |proxy| local(proxy.port))
     }
 
     /// One of its nodes.
     pub fn target(&self) -> Target {
         local(self.servers.first().map_or(0, |server| server.port))
+    }
+
+    /// How many of them there are.
+    pub fn servers(&self) -> usize {
+        self.servers.len()
     }
 
     /// Where its config server is, if it has one.
@@ -90,6 +156,11 @@ impl Trial {
     /// The command line that started the first of its nodes.
     pub fn command(&self) -> String {
         self.servers.first().map(|server| server.command.clone()).unwrap_or_default()
+    }
+
+    /// The same of its proxies.
+    pub fn command_of_proxy(&self) -> Option<String> {
+        self.proxies.first().map(|proxy| proxy.command.clone())
     }
 
     /// The server that listens at a port.
@@ -169,11 +240,15 @@ impl Trial {
         })
     }
 
-    /// Writes keys, each to where it belongs.
+    /// Writes keys, each to where it belongs, which proxies know if there are some.
     ///
     /// # Errors
     /// A server refuses, or the user has stopped the run.
     pub fn fill(&self, fill: &Fill, is_interrupted: &AtomicBool) -> Result<(), Failure> {
+        if let Some(proxy) = self.proxies.first() {
+            let target = Target { database: self.database, ..local(proxy.port) };
+            return rounds::write(&mut Client::connect(&target)?, fill, is_interrupted);
+        }
         let map = self.map()?;
         let mut clients = Vec::new();
         for node in map.nodes() {
@@ -211,7 +286,7 @@ impl Trial {
 impl Drop for Trial {
     /// Kills all of it: nothing of it is wanted any more, and in order each master would hand over to the next one that is to end.
     fn drop(&mut self) {
-        self.servers.iter().chain(&self.config).for_each(Launched::kill);
+        self.proxies.iter().chain(&self.servers).chain(&self.config).for_each(Launched::kill);
     }
 }
 
@@ -259,4 +334,17 @@ fn of_node(port: u16, copies: usize) -> Result<Option<String>, Failure> {
     let is_behind = usage::field(&info, "role") == Some("slave")
         && usage::field(&info, "master_link_status") != Some("up");
     Ok(is_behind.then(|| "it has not got its master's data".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_redis_cluster_has_no_other_database() {
+        let stage = Stage::proxied(1, 2, 10);
+        let database = |recipe: Recipe| recipe.database(&stage);
+        assert_eq!(database(Recipe::Peer("redis-server --port {port}".to_owned())), 0);
+        assert_eq!([Recipe::Tarn, Recipe::Behind(Proxy::Tarn, None)].map(database), [10, 10]);
+    }
 }

@@ -5,17 +5,18 @@
 //! nothing else should be measured.
 
 use super::{Amount, Before, Fill, Happening, MEMTIER_PREFIX, Outline, Stage, Workload, beside};
-use crate::report::{Layout, grouped};
+use crate::report::{Figure, Layout, grouped};
 use crate::whitepaper::scale::Scale;
 use crate::work::{KeyPattern, Memtier, Work};
 
 /// The shards over which the workload is run.
 const SHARDS: [u16; 3] = [1, 2, 4];
 /// Connections of the published command, over all of its threads.
-const CONNECTIONS: u32 = 200;
+pub const CONNECTIONS: u32 = 200;
 /// The same where something happens: enough to see it, and to leave its servers some time.
 const CONNECTIONS_DISTURBED: u32 = 50;
-const VALUE_BYTES: u64 = 32;
+/// Size of the published values.
+pub const VALUE_BYTES: u64 = 32;
 /// Keys where something happens: how long slots take to move follows from them.
 const KEYS_DISTURBED: u64 = 200_000;
 /// Redis fails over by votes of the masters that are left, and so wants three.
@@ -32,7 +33,8 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
     vec![by_shards(scale), failover(scale), slot_move(scale)]
 }
 
-fn workload(scale: &Scale, label: &str, keys: u64, stage: Stage) -> Workload {
+/// The printed memtier command's workload over a cluster.
+pub fn workload(scale: &Scale, label: &str, keys: u64, stage: Stage) -> Workload {
     let connections = if stage.happening.is_some() { CONNECTIONS_DISTURBED } else { CONNECTIONS };
     Workload {
         label: label.to_owned(),
@@ -62,17 +64,26 @@ fn workload(scale: &Scale, label: &str, keys: u64, stage: Stage) -> Workload {
     }
 }
 
-fn by_shards(scale: &Scale) -> Outline {
-    let keys = scale.keys(VALUE_BYTES);
-    let workloads = SHARDS.map(|shards| {
+/// The same over each number of shards.
+pub fn workloads_by_shards(scale: &Scale, keys: u64, stage: impl Fn(u16) -> Stage) -> Vec<Workload> {
+    let of = |shards| {
         let label = if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
-        workload(scale, &label, keys, Stage::quiet(shards))
-    });
-    let figures = beside(|figure| {
+        workload(scale, &label, keys, stage(shards))
+    };
+    SHARDS.into_iter().map(of).collect()
+}
+
+/// The published figures beside those of them that have as many shards.
+pub fn figures_by_shards() -> Vec<Figure> {
+    beside(|figure| {
         let is_it = figure.edition == "cluster" && figure.workload.starts_with("memtier 1:1");
         let shards = figure.masters.filter(|_| is_it)?;
         SHARDS.iter().position(|one| u32::from(*one) == shards)
-    });
+    })
+}
+
+fn by_shards(scale: &Scale) -> Outline {
+    let keys = scale.keys(VALUE_BYTES);
     Outline {
         title: "SET and GET, one to one, by shards".to_owned(),
         about: format!(
@@ -80,12 +91,12 @@ fn by_shards(scale: &Scale) -> Outline {
             grouped(keys)
         ),
         layout: Layout::Costs,
-        workloads: workloads.into(),
-        figures,
+        workloads: workloads_by_shards(scale, keys, Stage::quiet),
+        figures: figures_by_shards(),
         cautions: vec![
             "The published clusters have a core for each master, behind proxies and with a replica each, and the client's machines for itself; larger ones, of 8 to 128 masters, stand in the chapter memory. Here all shards, their config server and the generator share one machine: the rate grows with the shards only as long as there are cores for them.".to_owned(),
             "Each Tarn has one thread here, as each Redis has one that executes commands. Where two threads of one server would share two shards' cores, one server with two threads is the other way to use them.".to_owned(),
-            "The published run uses database 10, which a Redis Cluster has not got; here it is database 0.".to_owned(),
+            "The published run uses database 10, which a Redis Cluster has not got; here it is database 0, and 10 in the chapter cluster-proxies.".to_owned(),
         ],
         allowance: None,
     }
@@ -103,11 +114,10 @@ fn cautions(more: &str) -> Vec<String> {
 fn failover(scale: &Scale) -> Outline {
     let keys = scale.keys(VALUE_BYTES).min(KEYS_DISTURBED);
     let stage = Stage {
-        shards: SHARDS_FAILING,
         copies: 2,
-        peer_options: "",
         happening: Some(Happening::Kill),
         after_seconds: if scale.is_quick() { 1.0 } else { 3.0 },
+        ..Stage::quiet(SHARDS_FAILING)
     };
     let mut own = workload(scale, "A master is killed", keys, stage);
     own.amount = Amount::Seconds(if scale.is_quick() { 6.0 } else { 30.0 });

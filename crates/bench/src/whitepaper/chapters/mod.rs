@@ -8,6 +8,7 @@ mod cluster;
 mod durable;
 mod memory;
 mod pipelining;
+mod proxies;
 mod replicated;
 mod scripts;
 mod ttl;
@@ -16,6 +17,7 @@ use super::edition::{Edition, Kept, Room};
 use super::scale::Scale;
 use crate::report::{Allowance, Figure, Layout, Published, published};
 use crate::work::{Template, Work};
+pub use proxies::BESIDE;
 
 /// memtier_benchmark's default prefix.
 const MEMTIER_PREFIX: &str = "memtier-";
@@ -106,16 +108,27 @@ pub const CHAPTERS: &[Chapter] = &[
         edition: Edition::Cluster,
         sections: cluster::sections,
     },
+    Chapter {
+        name: "cluster-proxies",
+        title: "Cluster, through two proxies",
+        about: "Shards behind two proxies, as the published clusters are spoken to: what several of them do, and what the proxies take. Each proxy has half of the connections. All in memory. Every measurement has a cluster and proxies of its own, begun anew; the servers below are those of one shard. Peers take part whose command is plainly that of a redis-server or valkey-server, behind the same two proxies; servers that were running before do not.",
+        edition: Edition::Cluster,
+        sections: proxies::cluster,
+    },
+    Chapter {
+        name: "twemproxy",
+        title: "Proxies: Tarn's beside twemproxy",
+        about: "The same load through a proxy of Tarn's and through twemproxy, each in front of two servers of one kind: what the proxy costs. The servers are those of the first --peer-cmd that is plainly a redis-server or valkey-server, or else Tarns with one thread. All in memory, in database 0: twemproxy has no SELECT and speaks to that one only. Every measurement has a proxy and servers of its own, begun anew; those below are the proxies.",
+        edition: Edition::Proxies,
+        sections: proxies::twemproxy,
+    },
 ];
 
 /// Published scenarios that no chapter covers, and why.
-pub const ABSENT: &[(&str, &str)] = &[
-    ("Proxies", "The run speaks to servers directly, and to those of clusters in direct mode."),
-    (
-        "Global transactions through dtm",
-        "They need the coordinator and two application servers beside the database.",
-    ),
-];
+pub const ABSENT: &[(&str, &str)] = &[(
+    "Global transactions through dtm",
+    "They need the coordinator and two application servers beside the database.",
+)];
 
 /// A section before it is run.
 pub struct Outline {
@@ -170,12 +183,29 @@ pub struct Stage {
     pub happening: Option<Happening>,
     /// When, in seconds from the beginning of the measurement.
     pub after_seconds: f64,
+    /// The proxies that the load goes through; none: it goes to all nodes.
+    pub proxies: u16,
+    /// The database that is used through them, where there are several.
+    pub database: u32,
 }
 
 impl Stage {
     /// So many shards of one copy, to which nothing happens.
     pub const fn quiet(shards: u16) -> Stage {
-        Stage { shards, copies: 1, peer_options: "", happening: None, after_seconds: 0.0 }
+        Stage {
+            shards,
+            copies: 1,
+            peer_options: "",
+            happening: None,
+            after_seconds: 0.0,
+            proxies: 0,
+            database: 0,
+        }
+    }
+
+    /// The same, the load through so many proxies.
+    pub const fn proxied(shards: u16, proxies: u16, database: u32) -> Stage {
+        Stage { proxies, database, ..Stage::quiet(shards) }
     }
 }
 
