@@ -284,3 +284,31 @@ fn all_servers_save() {
     wait_until("each has done it", || proxied.shards.iter().all(is_done));
     assert!(is_error(&call_line(&mut client, "SAVE now"), "ERR"));
 }
+
+#[test]
+fn what_was_passed_on_is_measured_and_what_was_slow_is_noted_with_its_shard() {
+    let proxied = Proxied::begin(2, &["--slowlog-log-slower-than", "100000", "--latency-tracking", "yes"]);
+    let (mut client, key) = (proxied.proxy.connect().unwrap(), proxied.key(1));
+    assert_eq!(call(&mut client, &["SET", &key, "v"]), ok());
+    assert!(is_error(&call(&mut client, &["LPUSH", &key, "v"]), "WRONGTYPE"));
+    let stats = ask(&mut client, &["INFO", "commandstats"]);
+    let of = |name: &str| {
+        stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap().to_owned()
+    };
+    assert!(of("set").contains("calls=1,") && !of("set").contains("usec=0,"), "{}", of("set"));
+    assert!(of("lpush").contains("failed_calls=1"), "{}", of("lpush"));
+    assert!(ask(&mut client, &["INFO", "errorstats"]).contains("errorstat_WRONGTYPE:count=1"));
+    assert!(ask(&mut client, &["INFO", "latencystats"]).contains("latency_percentiles_usec_set:"));
+    assert_eq!(call_line(&mut client, "SLOWLOG LEN"), Value::Int(0));
+    // It takes as long as it takes; what waits for a key takes no time.
+    let spins = "local ended = redis.call('TIME') repeat local now = redis.call('TIME') until \
+                 (now[1] - ended[1]) * 1000000 + now[2] - ended[2] > 150000 return 1";
+    assert_eq!(call(&mut client, &["EVAL", spins, "1", &key]), Value::Int(1));
+    assert_eq!(call(&mut client, &["BLPOP", &proxied.key(0), "0.2"]), Value::NullArray);
+    let Value::Array(entries) = call_line(&mut client, "SLOWLOG GET") else { panic!() };
+    let [Value::Array(entry)] = &entries[..] else { panic!("{entries:?}") };
+    let Value::Array(words) = &entry[3] else { panic!("{entry:?}") };
+    let words: Vec<String> = words.iter().map(shown).collect();
+    assert_eq!((&words[0][..], &words[3][..]), ("EVAL", &key[..]));
+    assert_eq!(words[4], format!("(shard {})", proxied.shards[1].address()));
+}

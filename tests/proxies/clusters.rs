@@ -305,6 +305,15 @@ fn a_slot_that_is_half_elsewhere_is_listed_whole() {
         Value::Int(1),
         "its copy is fetched there"
     );
+    assert_eq!(call(&mut client, &["EVAL", "return redis.call('GET', KEYS[1])", "1", keys[2]]), text("v"));
+    // Who waits for a key waits where it would be.
+    let mut waits = proxy.connect().unwrap();
+    waits.send_request(&["BLPOP", "{q}list", "0"]).unwrap();
+    wait_until("it waits there", || {
+        ask(&mut clients[target], &["INFO", "clients"]).contains("blocked_clients:1")
+    });
+    assert_eq!(call(&mut client, &["RPUSH", "{q}list", "e"]), Value::Int(1));
+    assert_eq!(waits.read_value().unwrap(), Value::Array(vec![text("{q}list"), text("e")]));
     // Even by the name that is looked for to find out who has a slot.
     let looked_for = "tarn-proxy:no-such-key:0";
     assert_eq!(call(&mut client, &["SET", looked_for, "v"]), testkit::ask::ok());

@@ -260,6 +260,14 @@ pub fn refusal(command: &Command) -> Error {
     Error::line(format!("ERR proxy: '{}' is not served by a proxy", command.row.name))
 }
 
+/// The same of a request whose keys are named by a pattern.
+pub fn refusal_of_patterns(command: &Command) -> Error {
+    let name = command.row.name.to_uppercase();
+    Error::line(format!(
+        "ERR proxy: {name} with BY or GET of a pattern is not served by a proxy, since such keys may be anywhere"
+    ))
+}
+
 /// Whether a request would have the proxy keep files of data, of which it has none.
 pub fn is_of_files(command: &Command, request: &Request<'_>) -> bool {
     let is = |word: &[u8], one: &str| word.eq_ignore_ascii_case(one.as_bytes());

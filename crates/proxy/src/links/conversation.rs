@@ -223,6 +223,12 @@ impl Conversations {
         self.find(key).is_some_and(|conversation| conversation.is_redirected)
     }
 
+    /// Whose a conversation is.
+    pub fn client(&self, key: Key) -> Option<Arc<Client>> {
+        let conversation = self.places.get(key.place as usize)?;
+        conversation.client.clone().filter(|_| conversation.generation == key.generation)
+    }
+
     /// Takes what may go; gives how many replies are still owed.
     pub fn take(&mut self, key: Key, out: &mut Vec<u8>) -> usize {
         let Some(conversation) = self.find(key) else { return 0 };

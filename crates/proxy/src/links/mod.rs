@@ -7,6 +7,7 @@
 //! Thread rule: a worker's own.
 
 pub mod conversation;
+mod measured;
 pub mod own;
 pub mod redirect;
 mod socket;
@@ -17,6 +18,7 @@ use crate::joins;
 use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
+use command::table::CommandId;
 use conversation::{Conversations, Further, Key};
 use net::client::Client;
 use own::{Owners, Ownership, Watching};
@@ -152,6 +154,10 @@ pub struct Pushed {
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
+    /// Which command it counts as; None: as none.
+    pub command: Option<CommandId>,
+    /// When it was sent.
+    pub since: Ticks,
     /// It is a read from a replica: this master is asked where that one cannot answer.
     pub instead: Option<NodeNo>,
 }
@@ -177,6 +183,8 @@ impl Pushed {
         waits: None,
         unless_executed: None,
         watching: Watching::GoesOn,
+        command: None,
+        since: Ticks(0),
         instead: None,
     };
 }
@@ -193,6 +201,9 @@ pub struct Links {
     /// Who has which slot, as far as this worker has seen.
     pub routes: Arc<Routes>,
     proxy: Arc<Proxy>,
+    worker: usize,
+    /// The clock, as it was when this round began.
+    pub moment: Ticks,
     buffer: Vec<u8>,
     /// Links that gather requests.
     held: Vec<usize>,
@@ -209,8 +220,8 @@ thread_local! {
     static HERE: RefCell<Option<SharedLinks>> = const { RefCell::new(None) };
 }
 
-/// Begins those of this thread.
-pub fn begin(proxy: &Arc<Proxy>) -> SharedLinks {
+/// Begins those of this thread, which is a worker's.
+pub fn begin(proxy: &Arc<Proxy>, worker: usize) -> SharedLinks {
     let ticks = TickClock::default();
     let links = Links {
         links: Vec::new(),
@@ -219,6 +230,8 @@ pub fn begin(proxy: &Arc<Proxy>) -> SharedLinks {
         conversations: Conversations::default(),
         routes: proxy.upstream.routes(),
         proxy: proxy.clone(),
+        worker,
+        moment: ticks.now(),
         buffer: vec![0; READ_BYTES],
         held: Vec::new(),
         patience: ticks.ticks_in(PATIENCE),
@@ -248,9 +261,16 @@ pub fn dismiss(client: u64) {
 }
 
 impl Links {
+    /// Requests are about to be sent.
+    #[inline]
+    pub fn begin_round(&mut self) {
+        self.moment = self.ticks.now();
+        self.look_at_routes();
+    }
+
     /// Looks whether slots have gone elsewhere.
     #[inline]
-    pub fn look_at_routes(&mut self) {
+    fn look_at_routes(&mut self) {
         if self.proxy.upstream.is_past(&self.routes) {
             self.routes = self.proxy.upstream.routes();
         }
@@ -398,6 +418,7 @@ impl Links {
             }
         }
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
+        self.note_answered(at, &ticket, reply);
         self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, reply);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
@@ -443,12 +464,13 @@ impl Links {
             self.settle_own(at);
             return true;
         }
-        if ticket.pushed.is_of_script {
-            // Anybody's script can say so. Who asks the nodes finds out.
-            self.proxy.upstream.hurry();
-            return false;
-        }
         let (to, is_asking) = match found {
+            // Anybody's script can say so: it leads to nobody who is not known, and others' requests nowhere. Who asks the nodes finds out.
+            Redirection::Moved(_, node) | Redirection::Ask(_, node) if ticket.pushed.is_of_script => {
+                self.proxy.upstream.hurry();
+                let known = self.routes.nodes.iter().position(|known| *known == node);
+                (known.map(|known| known as NodeNo), line.starts_with(b"-ASK"))
+            }
             Redirection::Moved(slot, node) => (self.proxy.upstream.note_moved(slot, node), false),
             Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),
         };

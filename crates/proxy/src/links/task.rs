@@ -276,6 +276,7 @@ impl Talking {
 
     /// Gives the replies in the first bytes of the buffer to those whose they are.
     fn give_out(&mut self, links: &mut Links, at: usize, bytes: usize) -> io::Result<()> {
+        links.moment = links.ticks.now();
         let buffer = std::mem::take(&mut links.buffer);
         let given = self.give_out_of(links, at, &buffer[..bytes]);
         links.buffer = buffer;

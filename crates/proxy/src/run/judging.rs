@@ -107,9 +107,10 @@ impl Runner {
             }
             // There is none to execute.
             Way::Exec | Way::Unwatch => return Verdict::Here,
-            Way::Slot | Way::Split(_) | Way::Computed | Way::Here | Way::Refused => {
-                return Verdict::Refuse(ways::refusal(command));
+            Way::Slot | Way::Split(_) | Way::Computed => {
+                return Verdict::Refuse(ways::refusal_of_patterns(command));
             }
+            Way::Here | Way::Refused => return Verdict::Refuse(ways::refusal(command)),
         })
     }
 
@@ -203,7 +204,7 @@ impl Runner {
                 Verdict::Here
             }
             Way::Slot | Way::Split(_) if ways::reaches_out(command, request) => {
-                Verdict::Refuse(ways::refusal(command))
+                Verdict::Refuse(ways::refusal_of_patterns(command))
             }
             Way::Slot | Way::Split(_) | Way::Computed | Way::Blocks => {
                 let mut slot = front.queued_slot.or(front.watched_slot);

@@ -56,7 +56,7 @@ impl Runner {
     /// The runner of worker number `worker`.
     pub fn new(proxy: Arc<Proxy>, worker: usize) -> Runner {
         let host = proxy.host.runner(worker);
-        let links = links::begin(&proxy);
+        let links = links::begin(&proxy, worker);
         computed::begin(&proxy.host);
         Runner { proxy, worker, host, links }
     }
@@ -71,7 +71,7 @@ impl Runner {
         out: &mut Vec<u8>,
     ) -> (Stop, Shown) {
         let now = self.proxy.host.engine.clock.now();
-        self.links.borrow_mut().look_at_routes();
+        self.links.borrow_mut().begin_round();
         let mut forwarded = Forwarded::default();
         let mut stop = Stop::Done;
         for at in from..requests.len() {
@@ -84,7 +84,6 @@ impl Runner {
                         break;
                     }
                     forwarded.note(command.id);
-                    self.note(command, Ending::Done);
                     self.show(front, command, &request);
                     if front.is_blocked {
                         stop = Stop::Blocked { next: at + 1 };

@@ -93,7 +93,16 @@ impl Runner {
         links.push(
             at,
             sent,
-            Pushed { whose, reply: (number, 0), slot, is_of_script, instead, ..Pushed::ONE },
+            Pushed {
+                whose,
+                reply: (number, 0),
+                slot,
+                is_of_script,
+                instead,
+                command: Some(command.id),
+                since: links.moment,
+                ..Pushed::ONE
+            },
         );
         true
     }
@@ -116,7 +125,8 @@ impl Runner {
         let number = links.conversations.owe(whose, is_wanted);
         self.proxy.put_down(front, command, request);
         front.is_alone = true;
-        let one = Pushed { whose, reply: (number, 0), slot, ..Pushed::ONE };
+        let (counts_as, since) = (Some(command.id), links.moment);
+        let one = Pushed { whose, reply: (number, 0), slot, command: counts_as, since, ..Pushed::ONE };
         let (at, pushed) = match plan {
             Plan::Watched(..) => {
                 end_transaction(&self.proxy, front);
@@ -170,7 +180,8 @@ impl Runner {
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
             let way = LinkTo { node, protocol, db, is_replica: false };
             let at = links.take_own(Lane { client, number: part + 1 }, way);
-            let one = Pushed { whose, reply: (number, part), slot, ..Pushed::ONE };
+            let (command, since) = (Some(command.id), links.moment);
+            let one = Pushed { whose, reply: (number, part), slot, command, since, ..Pushed::ONE };
             links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits, ..one });
         }
         true
@@ -231,7 +242,9 @@ impl Runner {
             let reply = (number, part as u16);
             let replies = parts.replies;
             let instead = plan.as_it_is().and_then(|(.., instead)| instead);
-            let pushed = Pushed { whose, reply, slot: *slot, replies, is_of_script, instead, ..Pushed::ONE };
+            let (slot, command, since) = (*slot, Some(command.id), links.moment);
+            let pushed =
+                Pushed { whose, reply, slot, replies, is_of_script, instead, command, since, ..Pushed::ONE };
             links.push(at, bytes, pushed);
         }
         true
