@@ -6,7 +6,6 @@ use crate::links::asking_who;
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
-use crate::waits::Waits;
 use crate::ways::{Gathering, Split};
 use crate::written::Written;
 use command::table::CommandId;
@@ -100,14 +99,14 @@ impl Parts {
     }
 }
 
-/// Makes what is sent for a request; None: a slot is nobody's. `luck` is any number.
+/// Makes what is sent for a request; None: a slot is nobody's. `luck` is any number; a client that is to be woken waits there.
 pub fn parts_of(
     plan: Plan,
     routes: &Arc<Routes>,
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
-    waits: &Waits,
+    woken: Vec<(NodeNo, i64)>,
 ) -> Option<Parts> {
     Some(match plan {
         Plan::One(node, slot) | Plan::Watch(node, slot) | Plan::Read(node, slot, _) => {
@@ -160,7 +159,7 @@ pub fn parts_of(
             }
         },
         Plan::Waits(written) => waits_of(written, routes, request),
-        Plan::Unblock(client) => unblock(routes, waits.call(client), request)?,
+        Plan::Unblock(_) => unblock(routes, woken, request)?,
         Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
@@ -255,7 +254,7 @@ mod tests {
     fn parts(plan: Plan, line: &str) -> (Vec<(NodeNo, String)>, Option<Join>) {
         let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
         let request = RequestBuf::from_args(line.split(' '));
-        let parts = parts_of(plan, &routes, &request.as_request(), None, 4, &Waits::default()).unwrap();
+        let parts = parts_of(plan, &routes, &request.as_request(), None, 4, Vec::new()).unwrap();
         let said = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")

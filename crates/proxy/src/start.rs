@@ -4,7 +4,7 @@ use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
 use crate::losses::Losses;
-use crate::replicas::Replicas;
+use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
 use crate::takeover;
 use crate::upstream::Upstream;
@@ -18,6 +18,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use telemetry::{log, logger};
+use tokio::task::LocalSet;
 
 /// What every proxy's host is: it has no data.
 const HOST: &[u8] =
@@ -125,8 +126,17 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         taken: Mutex::new(Some(taken)),
         ways: ways::table(),
     });
-    heard::begin(&proxy)?;
+    listen(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
+}
+
+/// Begins the thread of all that listens to servers, or asks them, for no single client.
+fn listen(proxy: &Arc<Proxy>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let proxy = proxy.clone();
+    let listen = async { tokio::join!(heard::follow(proxy.clone()), replicas::follow(proxy)) };
+    let run = move || LocalSet::new().block_on(&runtime, listen);
+    std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
 }
 
 /// What the directives say is behind it.

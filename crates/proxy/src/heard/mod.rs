@@ -8,13 +8,12 @@
 //!
 //! Keys that are modified are heard of by connections of their own ([`changes`]).
 //!
-//! Thread rule: shared. Connections are on a thread of their own, [`begin`].
+//! Thread rule: shared. Connections are on the thread of all that listens.
 
 mod changes;
 mod ear;
 mod line;
 
-use crate::replicas;
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
 pub use changes::Changes;
@@ -24,11 +23,9 @@ use net::client::{Client, Signal};
 use notify::pubsub::{self, Kind, PubSub};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::task::LocalSet;
 use wire::key_slot;
 
 /// How long a topic is listened to that nobody has subscribed to yet, or any more.
@@ -128,18 +125,9 @@ impl State {
     }
 }
 
-/// Begins to listen for a proxy's clients, on a thread for all connections.
-///
-/// # Errors
-/// Those of the system.
-pub fn begin(proxy: &Arc<Proxy>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let proxy = proxy.clone();
-    let listen = async {
-        tokio::join!(ear::listen_for(proxy.clone()), changes::follow(proxy.clone()), replicas::follow(proxy))
-    };
-    let run = move || LocalSet::new().block_on(&runtime, listen);
-    std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
+/// Listens for a proxy's clients as long as it runs.
+pub async fn follow(proxy: Arc<Proxy>) {
+    tokio::join!(ear::listen_for(proxy.clone()), changes::follow(proxy));
 }
 
 /// What all of a proxy's clients listen to.

@@ -120,7 +120,7 @@ impl Runner {
         let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
         let way = LinkTo { node, protocol, db, is_replica: false };
         let transaction = front.inner.transaction.as_deref();
-        let parts = parts_of(plan, &links.routes, request, transaction, 0, &self.proxy.waits);
+        let parts = parts_of(plan, &links.routes, request, transaction, 0, Vec::new());
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
         self.proxy.put_down(front, command, request);
@@ -166,7 +166,7 @@ impl Runner {
         (command, request): (&Command, &Request<'_>),
     ) -> bool {
         let links = &mut *self.links.borrow_mut();
-        let parts = parts_of(plan, &links.routes, request, None, 0, &self.proxy.waits);
+        let parts = parts_of(plan, &links.routes, request, None, 0, Vec::new());
         let Some(Parts { each, join: Some(join), replies }) = parts.filter(|parts| !parts.each.is_empty())
         else {
             return self.refuse_unserved(front);
@@ -206,7 +206,11 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
-        let parts = parts_of(plan, &links.routes, request, transaction, luck, &self.proxy.waits);
+        let woken = match plan {
+            Plan::Unblock(client) => self.proxy.waits.call(client),
+            _ => Vec::new(),
+        };
+        let parts = parts_of(plan, &links.routes, request, transaction, luck, woken);
         let Some(parts) = parts.filter(|parts| !parts.each.is_empty()) else {
             return self.refuse_unserved(front);
         };
