@@ -5,7 +5,7 @@
 
 pub mod cluster;
 mod config_servers;
-mod faults;
+pub mod faults;
 pub mod guided;
 mod links;
 mod redis_cli;

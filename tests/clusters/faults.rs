@@ -112,31 +112,39 @@ pub struct Failovers {
     spared: Vec<Duration>,
 }
 
+/// Something happens to one shard, or to each of them, and is over again: to which, what beside it, and for how long.
+pub fn strike(cluster: &mut Cluster, prng: &mut Prng) -> (Vec<ShardId>, Beside, Duration) {
+    let before = cluster.topology_before();
+    let shards: Vec<ShardId> = before.shards.keys().copied().collect();
+    let one = shards[usize::try_from(prng.below(shards.len() as u64)).unwrap()];
+    let struck = if prng.one_in(3) { shards } else { vec![one] };
+    let beside = Beside::any(prng);
+    beside.strike(cluster, prng);
+    for shard in &struck {
+        let master = before.master_of(*shard).expect("it is whole").id;
+        let replica = before.replicas_of(*shard).next().map(|replica| replica.id);
+        let whom = if prng.one_in(8) { replica.unwrap_or(master) } else { master };
+        let has_links = cluster.links(whom).is_some();
+        let fault = Fault::any(prng, has_links);
+        println!("{fault:?} at {shard:?}'s {whom}, {beside:?}");
+        fault.strike(cluster, whom);
+    }
+    let lasts = lasts(prng);
+    std::thread::sleep(lasts);
+    cluster.mend();
+    cluster.wait_until_whole();
+    (struck, beside, lasts)
+}
+
 impl Failovers {
-    /// Something happens to one shard, or to each of them, and is over again.
+    /// The same, and how long shards were silent meanwhile.
     pub fn strike(&mut self, cluster: &mut Cluster, prng: &mut Prng, pulses: &BTreeMap<ShardId, &Pulse>) {
         // When in a client's life it happens is what this is about; there is no event to wait for.
         std::thread::sleep(Duration::from_millis(prng.below(300)));
         let before = cluster.topology_before();
         let shards: Vec<ShardId> = before.shards.keys().copied().collect();
-        let one = shards[usize::try_from(prng.below(shards.len() as u64)).unwrap()];
-        let struck = if prng.one_in(3) { shards.clone() } else { vec![one] };
         pulses.values().for_each(|pulse| pulse.begin());
-        let beside = Beside::any(prng);
-        beside.strike(cluster, prng);
-        for shard in &struck {
-            let master = before.master_of(*shard).expect("it is whole").id;
-            let replica = before.replicas_of(*shard).next().map(|replica| replica.id);
-            let whom = if prng.one_in(8) { replica.unwrap_or(master) } else { master };
-            let has_links = cluster.links(whom).is_some();
-            let fault = Fault::any(prng, has_links);
-            println!("{fault:?} at {shard:?}'s {whom}, {beside:?}");
-            fault.strike(cluster, whom);
-        }
-        let lasts = lasts(prng);
-        std::thread::sleep(lasts);
-        cluster.mend();
-        cluster.wait_until_whole();
+        let (struck, beside, lasts) = strike(cluster, prng);
         let after = cluster.topology_before();
         self.faults += struck.len() as u64;
         for shard in shards {

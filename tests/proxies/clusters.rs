@@ -3,13 +3,15 @@
 use super::across::{scan, scan_all};
 use super::sorted;
 use crate::bench_cluster::redis_cluster;
-use crate::clusters::cluster::{Cluster, wait_until};
+use crate::clusters::cluster::{Cluster, Kind, wait_until};
+use crate::clusters::faults;
 use crate::tarn_path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use sys::Prng;
 use testkit::ask::{ask, call, is_error, shown, text};
-use testkit::{Client, Program, Server};
+use testkit::{Budget, Client, Program, Server};
 use topology::ShardId;
 use wire::Value;
 
@@ -138,8 +140,12 @@ fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
         let clients: Vec<_> =
             (0..3).map(|number| scope.spawn(move || count(proxy, number, is_over))).collect();
         let other = scope.spawn(move || intersect(proxy, is_over));
-        happens();
+        // Whatever comes of it: nobody goes on for ever.
+        let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(happens));
         is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = happened {
+            std::panic::resume_unwind(panic);
+        }
         (clients.into_iter().map(|client| client.join().unwrap()).collect(), other.join().unwrap())
     });
     let mut client = proxy.connect().unwrap();
@@ -234,13 +240,38 @@ fn masters_of_a_tarn_cluster_fail_under_load() {
             });
         }
     });
-    let is_known = |error: &String| {
+    assert_known(&errors);
+}
+
+/// What clients may be told while masters fail.
+fn assert_known(errors: &[String]) {
+    let is_known = |error: &&String| {
         ["UNANSWERED", "ERR proxy: no connection", "CLUSTERDOWN", "MOVED"]
             .iter()
             .any(|word| error.starts_with(word))
     };
-    assert!(errors.iter().all(is_known), "{:?}", errors.iter().find(|error| !is_known(error)));
+    assert_eq!(errors.iter().find(|error| !is_known(error)), None);
     println!("{} errors", errors.len());
+}
+
+/// Masters and their replicas are killed, stand still and are cut off, and now and then who leads the config servers or etcd with them. TARN_STEPS: so many
+/// times.
+#[test]
+fn nothing_acknowledged_through_a_proxy_is_lost_or_done_twice() {
+    let budget = Budget::from_env(1, 2);
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (3, 2), &["--edition", "durable"]);
+    let topology = cluster.topology_before();
+    let seeds: Vec<String> = topology.servers.keys().map(|id| cluster.place_of(*id)).collect();
+    let proxy = proxy_of(&seeds.join(","), &["--proxy-shard-timeout", "2"]);
+    let (mut prng, mut faults, mut steps) = (Prng::from_seed(budget.seed), 0, 0);
+    let errors = counted_while(&proxy, || {
+        while budget.allows(steps) {
+            faults += faults::strike(&mut cluster, &mut prng).0.len();
+            steps += 1;
+        }
+    });
+    assert_known(&errors);
+    println!("{faults} faults in {steps} rounds");
 }
 
 #[test]
