@@ -5,6 +5,7 @@ use super::{Import, Load, await_copy, end, fill, must_be_equal, redis, tarn_serv
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
+use std::time::Duration;
 use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
 use testkit::{Budget, Client, Relay, Server, Way};
 use wire::key_slot;
@@ -245,6 +246,27 @@ fn what_is_written_when_all_times_are_right_already_is_found() {
     import.await_words("the source was written to after times to live were put right");
     end(&source, target.address(), &[]);
     must_be_equal(&source, target.address());
+}
+
+#[test]
+fn writers_who_were_not_held_for_a_moment_when_all_else_was_over_are_found() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let (there, here) = (Relay::to(source.address()).unwrap(), Relay::to(target.address()).unwrap());
+    let mut import = Import::begin(there.address(), here.address(), &["--hold", "2"]);
+    import.await_words(" 0 bytes and 0 s behind");
+    here.delay(Way::There, Duration::from_millis(200));
+    import.ask_to_cut_over();
+    let mut client = source.connect().unwrap();
+    // What is left is to take away what was kept in the target.
+    wait_until("nobody follows", || {
+        ask(&mut client, &["INFO", "replication"]).contains("connected_slaves:0")
+    });
+    there.cut();
+    there.mend();
+    assert!(!import.wait().success(), "{}", import.output());
+    import.await_words("or its writers were not held");
+    import.await_words("writers go on at the source");
 }
 
 /// How many of so many keys have a time to live in the target as while data come.

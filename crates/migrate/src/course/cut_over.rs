@@ -41,7 +41,7 @@ impl Course<'_> {
         let ended = self.settle(&holding);
         match ended {
             Ok((times, found)) => {
-                let is_held = holding.end();
+                let is_held = holding.end()?;
                 self.sum_up(began, is_held, times, found.as_ref());
                 Ok(())
             }
@@ -54,7 +54,6 @@ impl Course<'_> {
 
     /// Gives how many keys have a time to live, and what came of comparing.
     fn settle(&mut self, holding: &Holding) -> Result<(u64, Option<Found>), Ending> {
-        let held = holding.breaks();
         self.check_slots()?;
         self.wait_for_rest()?;
         if !holding.is_held() {
@@ -78,7 +77,7 @@ impl Course<'_> {
             }
             times_before = times;
         }
-        self.check_quiet(holding, (before, held))?;
+        self.check_quiet(holding, before)?;
         if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
             found.told.iter().for_each(|line| say(line));
             return stopped(format!(
@@ -88,21 +87,22 @@ impl Course<'_> {
         }
         // In a slot that has moved there and back times may not be put right, though nothing came of it.
         self.go_over(&databases, &mut layout)?;
-        self.check_quiet(holding, (before, held))?;
+        self.check_quiet(holding, before)?;
         self.end_parts()?;
         self.take_marks_away(&databases, &mut layout)?;
         self.check_slots()?;
-        if !holding.holds_now(self.places()) || self.changes() != before {
+        // Who waits now may not have done so a moment ago, as where the source was started again.
+        if !holding.holds_now(self.places()) || !holding.has_held() || self.changes() != before {
             return was_written_to();
         }
         self.check_owner(true)?;
         Ok((times, found))
     }
 
-    /// Fails if somebody who writes was seen at the source, or was not held, since `before`.
-    fn check_quiet(&mut self, holding: &Holding, before: (u64, u64)) -> Result<(), Ending> {
+    /// Fails if somebody who writes was seen at the source, since it had said so many changes, or was not held.
+    fn check_quiet(&mut self, holding: &Holding, before: u64) -> Result<(), Ending> {
         self.wait_for_rest()?;
-        match self.changes() == before.0 && holding.has_held_since(before.1) {
+        match self.changes() == before && holding.has_held() {
             true => Ok(()),
             false => was_written_to(),
         }

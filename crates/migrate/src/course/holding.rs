@@ -69,14 +69,9 @@ impl Holding {
         self.thread.is_some()
     }
 
-    /// How often they did not wait so far.
-    pub fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Relaxed)
-    }
-
-    /// Whether they have waited since, as far as they were ever told to.
-    pub fn has_held_since(&self, breaks: u64) -> bool {
-        self.breaks() == breaks
+    /// Whether they have waited all the time, as far as they were ever told to.
+    pub fn has_held(&self) -> bool {
+        self.breaks.load(Ordering::Relaxed) == 0
     }
 
     /// Tells them again now. Whether they wait, and are the masters at these places still, as far as they were ever told to.
@@ -88,16 +83,21 @@ impl Holding {
         told.recv().unwrap_or(false)
     }
 
-    /// They are told once more, and wait on for a while. Whether they do.
-    pub fn end(mut self) -> bool {
-        let was_held = self.is_held();
-        let is_told = self.finish(Word::End);
-        if was_held && !is_told {
-            say(
-                "writers could not be told to wait on at the source, and may go on there: have clients leave it now",
-            );
+    /// They are told once more, and wait on for a while. Whether they were ever told to.
+    ///
+    /// # Errors
+    /// They have not waited all the time until now.
+    pub fn end(mut self) -> Result<bool, Ending> {
+        if !self.is_held() {
+            return Ok(false);
         }
-        is_told
+        let is_told = self.finish(Word::End);
+        match is_told && self.has_held() {
+            true => Ok(true),
+            false => stopped(
+                "the import is whole up to the cut-over, but writers may have gone on at the source: have clients leave it, and look for what they wrote there",
+            ),
+        }
     }
 
     /// They go on.
@@ -138,10 +138,12 @@ fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, breaks: &
 /// Tells all of them again, whatever one says. Whether they waited until then, and do.
 fn tell_all(sources: &mut [Held], span: Duration, breaks: &AtomicU64) -> bool {
     let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
-    if untold > 0 {
+    // The first one's writers may have waited long enough while the last one was told.
+    let is_told = untold == 0 && sources.iter().all(|source| source.is_told_for(span));
+    if !is_told {
         breaks.fetch_add(1, Ordering::Relaxed);
     }
-    untold == 0
+    is_told
 }
 
 fn release(sources: &mut [Held]) {
@@ -156,7 +158,7 @@ struct Held {
     place: Place,
     entry: Entry,
     connection: Option<Connection>,
-    /// When it was told last.
+    /// When it was told last, and has heard it.
     told: Option<Instant>,
 }
 
@@ -173,9 +175,10 @@ impl Held {
 
     /// Has its writers wait. They are its own only if it is master when they do.
     fn hold(&mut self, span: Duration) -> Result<(), Untold> {
-        let before = self.told.replace(Instant::now());
+        let now = Instant::now();
         let told = self.tell(&format!("CLIENT PAUSE {} WRITE", span.as_millis()));
         told.map_err(|why| Untold { why, is_no_master: false })?;
+        let before = self.told.replace(now);
         if before.is_some_and(|before| before.elapsed() > span) {
             let why = format!("the source {} was told to hold its writers again too late", self.place);
             return Err(Untold { why, is_no_master: false });
@@ -188,6 +191,11 @@ impl Held {
                 Err(Untold { why, is_no_master: false })
             }
         }
+    }
+
+    /// Whether its writers still wait by what it was told last.
+    fn is_told_for(&self, span: Duration) -> bool {
+        self.told.is_some_and(|told| told.elapsed() < span)
     }
 
     fn role(&mut self) -> Option<String> {
