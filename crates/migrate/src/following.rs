@@ -42,6 +42,8 @@ pub struct Task {
     pub target: Place,
     /// How to get in there.
     pub target_entry: Entry,
+    /// What it was found to be.
+    pub kind: Kind,
     /// What it begins with: a copy, or the rest of a stream.
     pub state: State,
     /// Whether it is the only source.
@@ -57,6 +59,9 @@ pub struct Task {
 /// Why it ended before.
 pub fn run(mut task: Task) -> Result<(), Ending> {
     let mut target = Target::open(&task.target, &task.target_entry, &task.orders, &task.tags)?;
+    if target.kind != task.kind {
+        return Err(Ending::NeedsCopy("the target is another kind of server than it was".to_owned()));
+    }
     target.write_for(&task.name, task.state.clone());
     // It was claimed, and may have come further until then.
     task.state = target.adopt()?;

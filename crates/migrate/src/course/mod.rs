@@ -142,6 +142,7 @@ fn attempt(
             own: own.clone(),
             target: to.clone(),
             target_entry: to_entry.clone(),
+            kind: course.target.kind,
             state,
             is_only,
             orders: orders.clone(),
