@@ -80,7 +80,8 @@ pub fn run(mut task: Task) -> Result<(), Ending> {
         Agreed::Copy(..) if goes_on => return Err(no_rest(&task)),
         Agreed::Copy(id, offset) => {
             // By which another run knows what is copied, though it asks for it elsewhere.
-            target.write_state(|state| state.id = id)?;
+            let place = task.source.to_string();
+            target.write_state(|state| (state.id, state.source) = (id, place))?;
             task.state.database = copy(&source, &task.orders, &mut target, (&task.own, &task.gauge))?;
             (task.state.id, task.state.offset) = (id, offset);
         }
@@ -252,7 +253,7 @@ fn link(task: &mut Task, ask: Ask) -> Result<(Source, Agreed), Ending> {
         }
         let orders = task.orders.clone();
         pause(LONG_PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
-        if let (Ask::Rest { .. }, Some(ranges)) = (ask, &task.own.0)
+        if let Some(ranges) = &task.own.0
             && let Some(place) = successor(task, ranges)
         {
             say(&format!("the source's slots {} are at {place} now", task.own.text()));
