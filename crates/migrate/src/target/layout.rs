@@ -32,6 +32,8 @@ impl Target {
     /// They do not agree in time, or it is to end.
     pub fn layout(&mut self) -> Result<Layout, Ending> {
         let began = Instant::now();
+        // What was asked before may be long ago.
+        self.heard.set(began);
         let mut is_said = false;
         loop {
             if self.kind == Kind::Slots {
