@@ -80,6 +80,25 @@ fn a_source_that_is_a_replica_is_refused_and_one_that_becomes_one_is_not_cut_ove
 }
 
 #[test]
+fn a_cut_over_that_two_ask_for_is_heard_by_both() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let relay = Relay::to(source.address()).unwrap();
+    relay.throttle(Way::Back, 40_000);
+    let mut import = Import::begin(relay.address(), target.address(), &["--verify"]);
+    await_copy(&mut target.connect().unwrap());
+    import.ask_to_cut_over();
+    let mut here = target.connect().unwrap();
+    // The second has not seen that the first was heard.
+    call_line_well(&mut here, "SET tarn-migrate:cut-over asked");
+    wait_until("it is heard", || ask(&mut here, &["GET", "tarn-migrate:cut-over"]) != "asked");
+    import.ask_to_cut_over();
+    relay.mend();
+    assert!(import.wait().success(), "{}", import.output());
+    must_be_equal(&source, target.address());
+}
+
+#[test]
 fn a_cut_over_is_refused_where_no_import_runs() {
     let (source, target) = (redis(&[]), tarn_server());
     fill(&source);

@@ -107,11 +107,11 @@ fn attempt(
     let (sources, peers) = find_sources(from, from_entry, orders)?;
     let peers = Arc::new(Mutex::new(peers));
     let mut target = Target::open(to, to_entry, orders, tags)?;
-    // What was asked for before does not count, and is no key of the target's.
-    target.remove(CUT_OVER)?;
     target.warn_of_eviction()?;
     let (states, is_alone) = beginnings(&mut target, &sources, (options, orders), (owner, is_again))?;
     target.write_for_nobody();
+    // What another was asked for before does not count.
+    target.remove(CUT_OVER)?;
     if target.kind == Kind::Bare {
         say(
             "the target is a proxy: where a connection to it is lost everything is copied anew, and so does the next run",
@@ -189,6 +189,10 @@ fn beginnings(
         return Ok((states, is_alone));
     }
     let has_begun = found.iter().any(Option::is_some);
+    if !has_begun {
+        // What nobody is there to hear is no key of the target's.
+        target.remove(CUT_OVER)?;
+    }
     let was_alone = has_begun && found.iter().flatten().all(|state| state.is_alone);
     let is_alone = match () {
         () if was_alone => true,
@@ -203,20 +207,9 @@ fn beginnings(
         () => return stopped("the target has keys: empty it, or say --into-nonempty"),
     };
     let copy = Prng::from_entropy().next_u64();
-    let state = |place: &Place, own: &Own| State {
-        stage: Stage::Copying,
-        owner,
-        copy,
-        id: ReplicationId::NONE,
-        offset: 0,
-        database: 0,
-        is_alone,
-        slots: own.text(),
-        runs: BTreeSet::new(),
-        source: place.to_string(),
-    };
+    let state = |source| new_copy(source, (owner, copy), is_alone);
     let states: Vec<(String, State)> =
-        sources.iter().map(|(place, own)| (name_of(own), state(place, own))).collect();
+        sources.iter().map(|source| (name_of(&source.1), state(source))).collect();
     for ((name, state), found) in states.iter().zip(&found) {
         let before = found.as_ref().map(|found| (found.owner, found.copy));
         target.claim(name, state.clone(), &mut |now| {
@@ -232,6 +225,22 @@ fn beginnings(
         target.clear(&states)?;
     }
     Ok((states.into_iter().map(|(_, state)| state).collect(), is_alone))
+}
+
+/// The state of a source of which nothing is copied yet.
+fn new_copy((place, own): &(Place, Own), (owner, copy): (u64, u64), is_alone: bool) -> State {
+    State {
+        stage: Stage::Copying,
+        owner,
+        copy,
+        id: ReplicationId::NONE,
+        offset: 0,
+        database: 0,
+        is_alone,
+        slots: own.text(),
+        runs: BTreeSet::new(),
+        source: place.to_string(),
+    }
 }
 
 /// Whether the target has one import of these sources, which can be gone on from.
@@ -314,9 +323,10 @@ impl Course<'_> {
                 self.look_at_slots()?;
                 show(&self.line());
             }
-            if !*is_asked && asked.elapsed() >= ASKED_EVERY {
+            // Somebody else may ask, too.
+            if asked.elapsed() >= ASKED_EVERY {
                 asked = Instant::now();
-                *is_asked = self.is_asked()?;
+                *is_asked |= self.is_asked()?;
             }
             if (*is_asked || self.options.until_caught_up) && self.is_nearly_there() {
                 return self.cut_over();
