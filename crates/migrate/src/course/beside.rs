@@ -3,7 +3,7 @@
 use super::holding::no_master;
 use crate::connection::Connection;
 use crate::copying::Own;
-use crate::ending::{Ending, Orders, stopped};
+use crate::ending::{Ending, Orders, stopped, unreached};
 use crate::place::{Entry, Place};
 use crate::target::{Slots, all_places, has_slot_under_way};
 use log::ReplicationId;
@@ -29,7 +29,7 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Sou
     let mut look = || orders.look();
     let wrong = |error: io::Error| match orders.fail_if_over() {
         Err(ending) => ending,
-        Ok(()) => Ending::Stopped(format!("the source {place}: {}", config::sentence(&error))),
+        Ok(()) => unreached(&error, format!("the source {place}: {}", config::sentence(&error))),
     };
     let mut connection = Connection::open(place, entry, &mut look).map_err(wrong)?;
     let is_node = connection.field("cluster", "cluster_enabled", &mut look).map_err(wrong)?;
@@ -44,9 +44,10 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Sou
     }
     let reply = connection.ask_line("CLUSTER SLOTS", &mut look).map_err(wrong)?;
     let mut slots = Slots::of_one(place.clone());
-    slots.take(&reply, place).map_err(|why| Ending::Stopped(format!("the source {place}: {why}")))?;
+    slots.take(&reply, place).map_err(|why| Ending::Later(format!("the source {place}: {why}")))?;
     if slots.unowned() > 0 {
-        return stopped(format!("the source {place} knows no master of {} slots", slots.unowned()));
+        let why = format!("the source {place} knows no master of {} slots", slots.unowned());
+        return Err(Ending::Later(why));
     }
     let masters = slots.masters().into_iter();
     let masters = masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect();

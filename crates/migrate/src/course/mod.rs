@@ -50,20 +50,51 @@ pub fn run(options: &Options) -> Result<(), String> {
     let tags = Arc::new(Tags::find());
     let owner = Prng::from_entropy().next_u64();
     let mut is_again = false;
+    let (mut seen, mut said) = (Seen::default(), String::new());
     loop {
-        match attempt(options, &orders, &tags, (owner, is_again)) {
+        match attempt(options, &orders, &tags, (owner, is_again), &mut seen) {
             Ok(()) => return Ok(()),
             Err(Ending::Interrupted) => {
                 return Err("it was ended before it began".to_owned());
             }
-            Err(Ending::Stopped(why)) => return Err(why),
             Err(Ending::NeedsCopy(why)) => say(&format!("{why}: everything is copied anew")),
+            Err(Ending::Later(why)) if is_again => {
+                if said != why {
+                    say(&format!("{why}; the new copy is tried again"));
+                }
+                said = why;
+            }
+            Err(Ending::Stopped(why) | Ending::Later(why)) => return Err(why),
         }
         orders = orders.anew();
         is_again = true;
         // An operator may end it meanwhile, which the next attempt finds.
         let _ = pause(LONG_PAUSE, &mut || orders.look());
     }
+}
+
+/// Nodes of both sides that were seen so far: what was named may be gone when a new copy begins.
+#[derive(Default)]
+struct Seen {
+    from: Vec<Place>,
+    to: Vec<Place>,
+}
+
+/// Opens what is at a place; where that is not reached, what was seen of the same cluster. Gives where it was.
+fn open_any<T>(
+    place: &Place,
+    seen: &[Place],
+    mut open: impl FnMut(&Place) -> Result<T, Ending>,
+) -> Result<(Place, T), Ending> {
+    let named = open(place);
+    if let Err(Ending::Later(_)) = named {
+        for other in seen.iter().filter(|other| *other != place) {
+            if let Ok(opened) = open(other) {
+                return Ok((other.clone(), opened));
+            }
+        }
+    }
+    named.map(|opened| (place.clone(), opened))
 }
 
 /// A source's part.
@@ -101,12 +132,16 @@ fn attempt(
     orders: &Orders,
     tags: &Arc<Tags>,
     (owner, is_again): (u64, bool),
+    seen: &mut Seen,
 ) -> Result<(), Ending> {
-    let (from, from_entry) = &options.from;
-    let (to, to_entry) = &options.to;
-    let (sources, peers) = find_sources(from, from_entry, orders)?;
+    let ((from, from_entry), (to, to_entry)) = (&options.from, &options.to);
+    let find = |place: &Place| find_sources(place, from_entry, orders);
+    let (_, (sources, peers)) = open_any(from, &seen.from, find)?;
+    seen.from.clone_from(&peers);
+    let open = |place: &Place| Target::open(place, to_entry, orders, tags);
+    let (to, mut target) = open_any(to, &seen.to, open)?;
+    seen.to = target.places();
     let peers = Arc::new(Mutex::new(peers));
-    let mut target = Target::open(to, to_entry, orders, tags)?;
     target.warn_of_eviction()?;
     let (states, is_alone) = beginnings(&mut target, &sources, (options, orders), (owner, is_again))?;
     target.write_for_nobody();

@@ -176,6 +176,11 @@ impl Target {
         self.slots.masters()
     }
 
+    /// All nodes that are known.
+    pub fn places(&self) -> Vec<Place> {
+        self.slots.places.clone()
+    }
+
     /// Asks a node itself.
     ///
     /// # Errors

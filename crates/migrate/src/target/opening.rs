@@ -5,7 +5,7 @@ use super::owning::{ENDER, LOOKER};
 use super::turn::is_passing;
 use super::{Ending, Entry, Kind, Place, Tags, Target, Trouble, stopped};
 use crate::connection::{Connection, shown};
-use crate::ending::{Orders, pause};
+use crate::ending::{Orders, pause, unreached};
 use crate::limits::{PATIENCE, PAUSE};
 use crate::screen::say;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ impl Target {
     pub fn open(place: &Place, entry: &Entry, orders: &Orders, tags: &Arc<Tags>) -> Result<Target, Ending> {
         let its = orders.clone();
         let mut look: Box<dyn FnMut() -> io::Result<()>> = Box::new(move || its.look());
-        let wrong = |error: io::Error| Ending::Stopped(format!("the target {place}: {}", sentence(&error)));
+        let wrong = |error: io::Error| unreached(&error, format!("the target {place}: {}", sentence(&error)));
         let mut connection = Connection::open(place, entry, &mut *look).map_err(wrong)?;
         let reads = reads(&mut connection, &mut *look)?;
         let mut slots = Slots::of_one(place.clone());
@@ -36,9 +36,10 @@ impl Target {
                 let reply = connection.ask_line("CLUSTER SLOTS", &mut *look).map_err(wrong)?;
                 slots
                     .take(&reply, place)
-                    .map_err(|why| Ending::Stopped(format!("the target {place}: {why}")))?;
+                    .map_err(|why| Ending::Later(format!("the target {place}: {why}")))?;
                 if slots.unowned() > 0 {
-                    return stopped(format!("the target {place} knows no master of some slots"));
+                    let why = format!("the target {place} knows no master of some slots");
+                    return Err(Ending::Later(why));
                 }
                 Kind::Slots
             }
@@ -212,7 +213,8 @@ pub(super) fn behind_proxy() -> Ending {
 /// The newest form of values that a server reads. One that does not tell times to live as moments is too old.
 fn reads(connection: &mut Connection, look: net::connect::Look<'_>) -> Result<Reads, Ending> {
     let asked = connection.field("server", "redis_version", look);
-    let version = asked.map_err(|error| Ending::Stopped(format!("the target: {}", sentence(&error))))?;
+    let wrong = |error: io::Error| unreached(&error, format!("the target: {}", sentence(&error)));
+    let version = asked.map_err(wrong)?;
     let mut numbers = version.as_deref().unwrap_or_default().split('.').map(|part| part.parse::<u32>());
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
     let version = (next(), next());
@@ -220,7 +222,7 @@ fn reads(connection: &mut Connection, look: net::connect::Look<'_>) -> Result<Re
         Ok(Value::Int(-2)) | Ok(Value::Error(_)) if version >= (7, 2) => Ok(Reads::Redis72),
         Ok(Value::Int(_)) | Ok(Value::Error(_)) if version >= (7, 0) => Ok(Reads::Redis70),
         Ok(_) => stopped("the target is older than Redis 7.0, and cannot be imported into"),
-        Err(error) => stopped(format!("the target: {}", sentence(&error))),
+        Err(error) => Err(wrong(error)),
     }
 }
 
