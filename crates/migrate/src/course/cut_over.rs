@@ -6,6 +6,7 @@
 //! 2. Nobody waits at the source for a target that does not answer.
 //! 3. All is gone over where it is at the end, by processes that were there from the begin: slots that have moved are gone over again.
 
+use super::beside::are_theirs;
 use super::holding::Holding;
 use super::{Course, Part, slots_have_moved};
 use crate::ending::{Ending, pause, stopped};
@@ -133,13 +134,21 @@ impl Course<'_> {
         self.parts.iter().map(|part| part.beside.place()).collect()
     }
 
-    /// Makes sure that all slots of a source cluster are where they were, by what each master says.
+    /// Makes sure that all slots of a source cluster are where they were, and each part's node has its, by what each master says.
     fn check_slots(&mut self) -> Result<(), Ending> {
         let orders = self.orders.clone();
+        let mut names = Vec::new();
+        for part in self.parts.iter_mut().filter(|part| part.beside.own.0.is_some()) {
+            names.push((part.beside.own.clone(), part.beside.name(&orders)?));
+        }
         for at in 0..self.parts.len() {
             let beside = &mut self.parts[at].beside;
             if beside.own.0.is_none() {
                 continue;
+            }
+            // Another may have taken its place, and be written to, while the former one still thinks that it is master.
+            if !are_theirs(&beside.owners(&orders)?, &names) {
+                return slots_have_moved();
             }
             let ((slots, _), is_under_way) = (beside.slots(&orders)?, beside.has_slot_under_way(&orders)?);
             if is_under_way || self.has_moved(&slots) != Some(false) {

@@ -169,7 +169,7 @@ impl Target {
 }
 
 /// Ranges of slots and what their masters are called, as one node says.
-fn ranges(reply: &Value) -> Option<Vec<(i64, i64, Vec<u8>)>> {
+pub fn ranges(reply: &Value) -> Option<Vec<(i64, i64, Vec<u8>)>> {
     let Value::Array(ranges) = reply else { return None };
     let range = |range: &Value| {
         let Value::Array(parts) = range else { return None };

@@ -20,7 +20,7 @@ mod owning;
 mod turn;
 
 pub use job::Job;
-pub use layout::{Layout, has_slot_under_way};
+pub use layout::{Layout, has_slot_under_way, ranges};
 pub use nodes::{Slots, all_places};
 pub use owning::is_anothers;
 
