@@ -338,6 +338,10 @@ fn a_source_that_has_lost_its_stream_is_copied_anew_and_what_it_deleted_is_gone(
     call_line_well(&mut client, "DEL key1 key2 key3");
     call_line_well(&mut client, "DEBUG CHANGE-REPL-ID");
     relay.mend();
+    import.await_words("everything is copied anew");
+    relay.cut();
+    import.await_words("the new copy is tried again");
+    relay.mend();
     import.await_words("does not have its stream any more");
     import.await_words("what an earlier copy has left in the target is removed");
     import.cut_over();

@@ -230,14 +230,14 @@ fn slots_that_move_to_a_master_that_nobody_follows_end_it() {
     assert!(!import.wait().success());
 }
 
-#[test]
-fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
+/// A cluster of one master and its replica, with their clients.
+fn master_and_replica() -> ((Server, Client), (Server, Client)) {
     let start = |bus: &str| {
         let words = ["--cluster-enabled", "yes", "--cluster-port", bus, "--repl-diskless-sync-delay", "0"];
         Server::start(Program::Redis, &words).unwrap()
     };
     let buses = [free_port().unwrap().to_string(), free_port().unwrap().to_string()];
-    let (mut master, replica) = (start(&buses[0]), start(&buses[1]));
+    let (master, replica) = (start(&buses[0]), start(&buses[1]));
     let (mut there, mut next) = (master.connect().unwrap(), replica.connect().unwrap());
     call_line_well(&mut there, "CLUSTER ADDSLOTSRANGE 0 16383");
     call_line_well(&mut there, &format!("CLUSTER MEET 127.0.0.1 {} {}", replica.address().port(), buses[1]));
@@ -248,8 +248,14 @@ fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
         ask(&mut next, &["INFO", "replication"]).contains("master_link_status:up")
             && format!("{:?}", call(&mut there, &["CLUSTER", "SLOTS"])).contains(&port)
     });
-    let target = tarn_server();
     wait_until("it takes writes", || call(&mut there, &["SET", "before", "1"]) == ok());
+    ((master, there), (replica, next))
+}
+
+#[test]
+fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
+    let ((mut master, mut there), (_replica, mut next)) = master_and_replica();
+    let target = tarn_server();
     let mut import = Import::begin(master.address(), target.address(), &["--verify"]);
     import.await_stream();
     call_line_well(&mut there, "SET key 1");
@@ -260,6 +266,21 @@ fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
     import.await_words("goes on from offset");
     let output = import.cut_over();
     assert!(!output.contains("copied anew"), "{output}");
+    assert_eq!(contents(&mut [next]), contents(&mut connect(&[target.address()])));
+}
+
+#[test]
+fn a_replica_that_takes_the_place_of_a_master_before_its_copy_is_copied_from() {
+    let ((mut master, mut there), (replica, mut next)) = master_and_replica();
+    assert_eq!(call(&mut there, &["WAIT", "1", "20000"]), Value::Int(1));
+    let target = tarn_server();
+    master.kill();
+    let mut import = Import::begin(replica.address(), target.address(), &["--verify"]);
+    import.await_words("it is tried again");
+    call_line_well(&mut next, "CLUSTER FAILOVER TAKEOVER");
+    wait_until("it takes writes", || call(&mut next, &["SET", "key", "2"]) == ok());
+    import.await_stream();
+    import.cut_over();
     assert_eq!(contents(&mut [next]), contents(&mut connect(&[target.address()])));
 }
 

@@ -5,6 +5,7 @@ use super::{Import, Load, await_copy, end, fill, must_be_equal, redis, tarn_serv
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
+use std::time::Duration;
 use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
 use testkit::{Budget, Client, Relay, Server, Way};
 use wire::key_slot;
@@ -74,6 +75,25 @@ fn a_source_that_is_a_replica_is_refused_and_one_that_becomes_one_is_not_cut_ove
     assert_eq!(call_line(&mut client, "SET key1 2"), ok(), "writers go on");
     let mut import = Import::begin(source.address(), target.address(), &["--verify", "--until-caught-up"]);
     import.await_words("it goes on from there");
+    assert!(import.wait().success(), "{}", import.output());
+    must_be_equal(&source, target.address());
+}
+
+#[test]
+fn a_cut_over_that_two_ask_for_is_heard_by_both() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let relay = Relay::to(source.address()).unwrap();
+    relay.throttle(Way::Back, 40_000);
+    let mut import = Import::begin(relay.address(), target.address(), &["--verify"]);
+    await_copy(&mut target.connect().unwrap());
+    import.ask_to_cut_over();
+    let mut here = target.connect().unwrap();
+    // The second has not seen that the first was heard.
+    call_line_well(&mut here, "SET tarn-migrate:cut-over asked");
+    wait_until("it is heard", || ask(&mut here, &["GET", "tarn-migrate:cut-over"]) != "asked");
+    import.ask_to_cut_over();
+    relay.mend();
     assert!(import.wait().success(), "{}", import.output());
     must_be_equal(&source, target.address());
 }
@@ -245,6 +265,27 @@ fn what_is_written_when_all_times_are_right_already_is_found() {
     import.await_words("the source was written to after times to live were put right");
     end(&source, target.address(), &[]);
     must_be_equal(&source, target.address());
+}
+
+#[test]
+fn writers_who_were_not_held_for_a_moment_when_all_else_was_over_are_found() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let (there, here) = (Relay::to(source.address()).unwrap(), Relay::to(target.address()).unwrap());
+    let mut import = Import::begin(there.address(), here.address(), &["--hold", "2"]);
+    import.await_words(" 0 bytes and 0 s behind");
+    here.delay(Way::There, Duration::from_millis(200));
+    import.ask_to_cut_over();
+    let mut client = source.connect().unwrap();
+    // What is left is to take away what was kept in the target.
+    wait_until("nobody follows", || {
+        ask(&mut client, &["INFO", "replication"]).contains("connected_slaves:0")
+    });
+    there.cut();
+    there.mend();
+    assert!(!import.wait().success(), "{}", import.output());
+    import.await_words("or its writers were not held");
+    import.await_words("writers go on at the source");
 }
 
 /// How many of so many keys have a time to live in the target as while data come.

@@ -13,6 +13,8 @@ pub enum Ending {
     Stopped(String),
     /// What the target has is not known, or what comes next cannot be had: everything has to be copied anew.
     NeedsCopy(String),
+    /// A server is not reached, or not ready, when it begins: the sentence for the operator. A new copy waits for it.
+    Later(String),
     /// It was told to end.
     Interrupted,
 }
@@ -20,7 +22,7 @@ pub enum Ending {
 impl fmt::Display for Ending {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Stopped(why) | Ending::NeedsCopy(why) => formatter.write_str(why),
+            Ending::Stopped(why) | Ending::NeedsCopy(why) | Ending::Later(why) => formatter.write_str(why),
             Ending::Interrupted => formatter.write_str("it was ended"),
         }
     }
@@ -32,6 +34,14 @@ impl fmt::Display for Ending {
 /// Always.
 pub fn stopped<T>(why: impl Into<String>) -> Result<T, Ending> {
     Err(Ending::Stopped(why.into()))
+}
+
+/// Why a server cannot be used, by what came of asking it: one that does not let this user in never can.
+pub fn unreached(error: &io::Error, why: String) -> Ending {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Ending::Stopped(why),
+        _ => Ending::Later(why),
+    }
 }
 
 /// What all parts of one attempt are told.

@@ -42,6 +42,8 @@ pub struct Task {
     pub target: Place,
     /// How to get in there.
     pub target_entry: Entry,
+    /// What it was found to be.
+    pub kind: Kind,
     /// What it begins with: a copy, or the rest of a stream.
     pub state: State,
     /// Whether it is the only source.
@@ -57,6 +59,9 @@ pub struct Task {
 /// Why it ended before.
 pub fn run(mut task: Task) -> Result<(), Ending> {
     let mut target = Target::open(&task.target, &task.target_entry, &task.orders, &task.tags)?;
+    if target.kind != task.kind {
+        return Err(Ending::NeedsCopy("the target is another kind of server than it was".to_owned()));
+    }
     target.write_for(&task.name, task.state.clone());
     // It was claimed, and may have come further until then.
     task.state = target.adopt()?;
@@ -75,7 +80,8 @@ pub fn run(mut task: Task) -> Result<(), Ending> {
         Agreed::Copy(..) if goes_on => return Err(no_rest(&task)),
         Agreed::Copy(id, offset) => {
             // By which another run knows what is copied, though it asks for it elsewhere.
-            target.write_state(|state| state.id = id)?;
+            let place = task.source.to_string();
+            target.write_state(|state| (state.id, state.source) = (id, place))?;
             task.state.database = copy(&source, &task.orders, &mut target, (&task.own, &task.gauge))?;
             (task.state.id, task.state.offset) = (id, offset);
         }
@@ -247,7 +253,7 @@ fn link(task: &mut Task, ask: Ask) -> Result<(Source, Agreed), Ending> {
         }
         let orders = task.orders.clone();
         pause(LONG_PAUSE, &mut || orders.look()).map_err(|_| Ending::Interrupted)?;
-        if let (Ask::Rest { .. }, Some(ranges)) = (ask, &task.own.0)
+        if let Some(ranges) = &task.own.0
             && let Some(place) = successor(task, ranges)
         {
             say(&format!("the source's slots {} are at {place} now", task.own.text()));

@@ -115,7 +115,7 @@ impl<'t> Round<'t> {
             return Ok(());
         }
         let is = |name: &[u8]| one.request.get(0).is_some_and(|own| own.eq_ignore_ascii_case(name));
-        if !is(b"del") && !is(b"unlink") {
+        if ![&b"del"[..], b"unlink", b"hdel"].into_iter().any(is) {
             self.changes += 1;
         }
         self.ensure_database(one.database)?;

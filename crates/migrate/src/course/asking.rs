@@ -24,6 +24,9 @@ fn ask(target: &mut Target, orders: &Orders) -> Result<(), Ending> {
     if target.state_of(FIRST_SOURCE)?.is_none() {
         return stopped("there is no import into this target");
     }
+    if target.value(CUT_OVER)?.is_some_and(|value| value == TAKEN) {
+        return heard();
+    }
     write(target, ASKED)?;
     let began = Instant::now();
     while began.elapsed() < ANSWER {

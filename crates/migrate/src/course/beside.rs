@@ -3,9 +3,9 @@
 use super::holding::no_master;
 use crate::connection::Connection;
 use crate::copying::Own;
-use crate::ending::{Ending, Orders, stopped};
+use crate::ending::{Ending, Orders, stopped, unreached};
 use crate::place::{Entry, Place};
-use crate::target::{Slots, all_places, has_slot_under_way};
+use crate::target::{Slots, all_places, has_slot_under_way, ranges};
 use log::ReplicationId;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -29,7 +29,7 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Sou
     let mut look = || orders.look();
     let wrong = |error: io::Error| match orders.fail_if_over() {
         Err(ending) => ending,
-        Ok(()) => Ending::Stopped(format!("the source {place}: {}", config::sentence(&error))),
+        Ok(()) => unreached(&error, format!("the source {place}: {}", config::sentence(&error))),
     };
     let mut connection = Connection::open(place, entry, &mut look).map_err(wrong)?;
     let is_node = connection.field("cluster", "cluster_enabled", &mut look).map_err(wrong)?;
@@ -44,9 +44,10 @@ pub fn find_sources(place: &Place, entry: &Entry, orders: &Orders) -> Result<Sou
     }
     let reply = connection.ask_line("CLUSTER SLOTS", &mut look).map_err(wrong)?;
     let mut slots = Slots::of_one(place.clone());
-    slots.take(&reply, place).map_err(|why| Ending::Stopped(format!("the source {place}: {why}")))?;
+    slots.take(&reply, place).map_err(|why| Ending::Later(format!("the source {place}: {why}")))?;
     if slots.unowned() > 0 {
-        return stopped(format!("the source {place} knows no master of {} slots", slots.unowned()));
+        let why = format!("the source {place} knows no master of {} slots", slots.unowned());
+        return Err(Ending::Later(why));
     }
     let masters = slots.masters().into_iter();
     let masters = masters.map(|node| (slots.places[node].clone(), Own(Some(slots.ranges(node))))).collect();
@@ -74,6 +75,16 @@ pub fn are_parts(slots: &Slots, parts: &[&Own]) -> Option<bool> {
         owner.is_some_and(|node| slots.ranges(node) == *ranges)
     };
     (slots.unowned() == 0).then(|| parts.iter().all(is_as_it_was))
+}
+
+/// Looks whether each part's slots are of the node that the part asks, by what nodes are called. Servers that do not tell names are believed.
+pub fn are_theirs(owners: &[(i64, i64, Vec<u8>)], parts: &[(Own, Vec<u8>)]) -> bool {
+    parts.iter().all(|(own, name)| {
+        let first = own.0.as_ref().and_then(|ranges| ranges.first()).map(|(first, _)| i64::from(*first));
+        let has = |(from, to): (i64, i64)| first.is_some_and(|first| (from..=to).contains(&first));
+        let owner = owners.iter().find(|(from, to, _)| has((*from, *to)));
+        owner.is_some_and(|(_, _, owner)| owner == name || owner.len() != name.len())
+    })
 }
 
 /// A source that is asked.
@@ -187,6 +198,27 @@ impl Beside {
         Ok((slots, all_places(&said, &self.place)))
     }
 
+    /// What the masters are called that have each range of slots, as it says.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn owners(&mut self, orders: &Orders) -> Result<Vec<(i64, i64, Vec<u8>)>, Ending> {
+        let said =
+            self.ask("CLUSTER SLOTS", orders).map_err(|error| self.wrong(&config::sentence(&error)))?;
+        ranges(&said).ok_or_else(|| self.wrong("it does not say who has which slots"))
+    }
+
+    /// What it is called in its cluster.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn name(&mut self, orders: &Orders) -> Result<Vec<u8>, Ending> {
+        match self.ask("CLUSTER MYID", orders).map_err(|error| self.wrong(&config::sentence(&error)))? {
+            Value::Bulk(name) => Ok(name),
+            _ => Err(self.wrong("it does not say what it is called")),
+        }
+    }
+
     /// Whether a slot comes to it or goes from it just now: its keys are here and there.
     ///
     /// # Errors
@@ -242,6 +274,18 @@ mod tests {
         (0..8192).for_each(|slot| slots.give(slot, &place(3)));
         assert_eq!(are_parts(&slots, &[&first, &second]), Some(true));
         assert_eq!(are_parts(&slots, &[&Own(None)]), Some(true));
+    }
+
+    #[test]
+    fn slots_are_a_parts_only_if_its_own_node_has_them() {
+        let own = |first, last| Own(Some(vec![(first, last)]));
+        let parts = [(own(0, 8191), b"aa".to_vec()), (own(8192, 16_383), b"bb".to_vec())];
+        let owners = |first: &str, second: &str| {
+            [(0, 8191, first.as_bytes().to_vec()), (8192, 16_383, second.as_bytes().to_vec())]
+        };
+        assert!(are_theirs(&owners("aa", "bb"), &parts));
+        assert!(!are_theirs(&owners("aa", "cc"), &parts) && !are_theirs(&owners("bb", "aa"), &parts));
+        assert!(are_theirs(&owners("a host, and a port", "another"), &parts), "no names are told");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! 2. Nobody waits at the source for a target that does not answer.
 //! 3. All is gone over where it is at the end, by processes that were there from the begin: slots that have moved are gone over again.
 
+use super::beside::are_theirs;
 use super::holding::Holding;
 use super::{Course, Part, slots_have_moved};
 use crate::ending::{Ending, pause, stopped};
@@ -41,7 +42,7 @@ impl Course<'_> {
         let ended = self.settle(&holding);
         match ended {
             Ok((times, found)) => {
-                let is_held = holding.end();
+                let is_held = holding.end()?;
                 self.sum_up(began, is_held, times, found.as_ref());
                 Ok(())
             }
@@ -54,7 +55,6 @@ impl Course<'_> {
 
     /// Gives how many keys have a time to live, and what came of comparing.
     fn settle(&mut self, holding: &Holding) -> Result<(u64, Option<Found>), Ending> {
-        let held = holding.breaks();
         self.check_slots()?;
         self.wait_for_rest()?;
         if !holding.is_held() {
@@ -78,7 +78,7 @@ impl Course<'_> {
             }
             times_before = times;
         }
-        self.check_quiet(holding, (before, held))?;
+        self.check_quiet(holding, before)?;
         if let Some(found) = found.as_ref().filter(|found| found.different > 0) {
             found.told.iter().for_each(|line| say(line));
             return stopped(format!(
@@ -88,21 +88,22 @@ impl Course<'_> {
         }
         // In a slot that has moved there and back times may not be put right, though nothing came of it.
         self.go_over(&databases, &mut layout)?;
-        self.check_quiet(holding, (before, held))?;
+        self.check_quiet(holding, before)?;
         self.end_parts()?;
         self.take_marks_away(&databases, &mut layout)?;
         self.check_slots()?;
-        if !holding.holds_now(self.places()) || self.changes() != before {
+        // Who waits now may not have done so a moment ago, as where the source was started again.
+        if !holding.holds_now(self.places()) || !holding.has_held() || self.changes() != before {
             return was_written_to();
         }
         self.check_owner(true)?;
         Ok((times, found))
     }
 
-    /// Fails if somebody who writes was seen at the source, or was not held, since `before`.
-    fn check_quiet(&mut self, holding: &Holding, before: (u64, u64)) -> Result<(), Ending> {
+    /// Fails if somebody who writes was seen at the source, since it had said so many changes, or was not held.
+    fn check_quiet(&mut self, holding: &Holding, before: u64) -> Result<(), Ending> {
         self.wait_for_rest()?;
-        match self.changes() == before.0 && holding.has_held_since(before.1) {
+        match self.changes() == before && holding.has_held() {
             true => Ok(()),
             false => was_written_to(),
         }
@@ -133,13 +134,21 @@ impl Course<'_> {
         self.parts.iter().map(|part| part.beside.place()).collect()
     }
 
-    /// Makes sure that all slots of a source cluster are where they were, by what each master says.
+    /// Makes sure that all slots of a source cluster are where they were, and each part's node has its, by what each master says.
     fn check_slots(&mut self) -> Result<(), Ending> {
         let orders = self.orders.clone();
+        let mut names = Vec::new();
+        for part in self.parts.iter_mut().filter(|part| part.beside.own.0.is_some()) {
+            names.push((part.beside.own.clone(), part.beside.name(&orders)?));
+        }
         for at in 0..self.parts.len() {
             let beside = &mut self.parts[at].beside;
             if beside.own.0.is_none() {
                 continue;
+            }
+            // Another may have taken its place, and be written to, while the former one still thinks that it is master.
+            if !are_theirs(&beside.owners(&orders)?, &names) {
+                return slots_have_moved();
             }
             let ((slots, _), is_under_way) = (beside.slots(&orders)?, beside.has_slot_under_way(&orders)?);
             if is_under_way || self.has_moved(&slots) != Some(false) {

@@ -34,10 +34,10 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Has the writers of these sources wait, so long each time; for no time they are left alone. Where they cannot be told it is said.
+    /// Has the writers of these sources wait, so long each time; for no time they are left alone. Where a source does not let them be told it is said.
     ///
     /// # Errors
-    /// One of them is no master: its writers are elsewhere.
+    /// One of them is no master, or cannot be told now: its writers go on, here or elsewhere.
     pub fn begin(places: Vec<Place>, entry: &Entry, span: Duration) -> Result<Holding, Ending> {
         let breaks = Arc::new(AtomicU64::new(0));
         if span.is_zero() {
@@ -49,7 +49,7 @@ impl Holding {
             let Err(untold) = sources[at].hold(span) else { continue };
             // Nobody waits for what is not held as a whole.
             release(&mut sources[..=at]);
-            if untold.is_no_master {
+            if !untold.is_refused {
                 return stopped(untold.why);
             }
             say(&format!("{}: writers are not held, and have to have stopped", untold.why));
@@ -69,14 +69,9 @@ impl Holding {
         self.thread.is_some()
     }
 
-    /// How often they did not wait so far.
-    pub fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Relaxed)
-    }
-
-    /// Whether they have waited since, as far as they were ever told to.
-    pub fn has_held_since(&self, breaks: u64) -> bool {
-        self.breaks() == breaks
+    /// Whether they have waited all the time, as far as they were ever told to.
+    pub fn has_held(&self) -> bool {
+        self.breaks.load(Ordering::Relaxed) == 0
     }
 
     /// Tells them again now. Whether they wait, and are the masters at these places still, as far as they were ever told to.
@@ -88,16 +83,21 @@ impl Holding {
         told.recv().unwrap_or(false)
     }
 
-    /// They are told once more, and wait on for a while. Whether they do.
-    pub fn end(mut self) -> bool {
-        let was_held = self.is_held();
-        let is_told = self.finish(Word::End);
-        if was_held && !is_told {
-            say(
-                "writers could not be told to wait on at the source, and may go on there: have clients leave it now",
-            );
+    /// They are told once more, and wait on for a while. Whether they were ever told to.
+    ///
+    /// # Errors
+    /// They have not waited all the time until now.
+    pub fn end(mut self) -> Result<bool, Ending> {
+        if !self.is_held() {
+            return Ok(false);
         }
-        is_told
+        let is_told = self.finish(Word::End);
+        match is_told && self.has_held() {
+            true => Ok(true),
+            false => stopped(
+                "the import is whole up to the cut-over, but writers may have gone on at the source: have clients leave it, and look for what they wrote there",
+            ),
+        }
     }
 
     /// They go on.
@@ -138,10 +138,12 @@ fn renew(sources: &mut [Held], span: Duration, words: &Receiver<Word>, breaks: &
 /// Tells all of them again, whatever one says. Whether they waited until then, and do.
 fn tell_all(sources: &mut [Held], span: Duration, breaks: &AtomicU64) -> bool {
     let untold = sources.iter_mut().filter_map(|source| source.hold(span).err()).count();
-    if untold > 0 {
+    // The first one's writers may have waited long enough while the last one was told.
+    let is_told = untold == 0 && sources.iter().all(|source| source.is_told_for(span));
+    if !is_told {
         breaks.fetch_add(1, Ordering::Relaxed);
     }
-    untold == 0
+    is_told
 }
 
 fn release(sources: &mut [Held]) {
@@ -156,14 +158,28 @@ struct Held {
     place: Place,
     entry: Entry,
     connection: Option<Connection>,
-    /// When it was told last.
+    /// When it was told last, and has heard it.
     told: Option<Instant>,
 }
 
 /// Why its writers are not held.
 struct Untold {
     why: String,
-    is_no_master: bool,
+    /// The source does not let this user say it, or does not know how: that does not pass.
+    is_refused: bool,
+}
+
+impl Untold {
+    fn new(why: String) -> Untold {
+        Untold { why, is_refused: false }
+    }
+}
+
+/// Whether an error says that a command is not known, or not let this user have.
+fn is_refusal(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line).to_lowercase();
+    let is_unknown = ["unknown", "syntax", "wrong number"].iter().any(|word| line.contains(word));
+    line.starts_with("noperm ") || (line.starts_with("err ") && is_unknown)
 }
 
 impl Held {
@@ -173,21 +189,26 @@ impl Held {
 
     /// Has its writers wait. They are its own only if it is master when they do.
     fn hold(&mut self, span: Duration) -> Result<(), Untold> {
-        let before = self.told.replace(Instant::now());
-        let told = self.tell(&format!("CLIENT PAUSE {} WRITE", span.as_millis()));
-        told.map_err(|why| Untold { why, is_no_master: false })?;
+        let now = Instant::now();
+        self.tell(&format!("CLIENT PAUSE {} WRITE", span.as_millis()))?;
+        let before = self.told.replace(now);
         if before.is_some_and(|before| before.elapsed() > span) {
             let why = format!("the source {} was told to hold its writers again too late", self.place);
-            return Err(Untold { why, is_no_master: false });
+            return Err(Untold::new(why));
         }
         match self.role().as_deref() {
             Some("master") => Ok(()),
-            Some(_) => Err(Untold { why: no_master(&self.place), is_no_master: true }),
+            Some(_) => Err(Untold::new(no_master(&self.place))),
             None => {
                 let why = format!("the source {} does not say whether it is a master", self.place);
-                Err(Untold { why, is_no_master: false })
+                Err(Untold::new(why))
             }
         }
+    }
+
+    /// Whether its writers still wait by what it was told last.
+    fn is_told_for(&self, span: Duration) -> bool {
+        self.told.is_some_and(|told| told.elapsed() < span)
     }
 
     fn role(&mut self) -> Option<String> {
@@ -195,15 +216,20 @@ impl Held {
         connection.field("replication", "role", &mut || Ok(())).ok().flatten()
     }
 
-    fn tell(&mut self, line: &str) -> Result<(), String> {
+    fn tell(&mut self, line: &str) -> Result<(), Untold> {
         let asked = self.ask(line);
         if asked.is_err() {
             self.connection = None;
         }
         match asked {
-            Ok(Value::Error(line)) => Err(format!("the source {}: {}", self.place, shown(&line))),
+            Ok(Value::Error(line)) => {
+                let why = format!("the source {}: {}", self.place, shown(&line));
+                Err(Untold { why, is_refused: is_refusal(&line) })
+            }
             Ok(_) => Ok(()),
-            Err(error) => Err(format!("the source {}: {}", self.place, config::sentence(&error))),
+            Err(error) => {
+                Err(Untold::new(format!("the source {}: {}", self.place, config::sentence(&error))))
+            }
         }
     }
 
@@ -224,4 +250,22 @@ pub fn no_master(place: &Place) -> String {
     format!(
         "the source {place} is no master any more: clients write elsewhere. The same command, from who is, goes on if it has the stream"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_refusal;
+
+    #[test]
+    fn what_passes_does_not_have_writers_left_alone() {
+        for line in [
+            "NOPERM this user has no permissions to run the 'client|pause' command",
+            "ERR unknown command 'CLIENT'",
+            "ERR Unknown subcommand or wrong number of arguments for 'PAUSE'",
+            "ERR syntax error",
+        ] {
+            assert!(is_refusal(line.as_bytes()), "{line}");
+        }
+        assert!(!is_refusal(b"LOADING it loads") && !is_refusal(b"BUSY a script of unknown length runs"));
+    }
 }

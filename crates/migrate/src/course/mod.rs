@@ -50,20 +50,51 @@ pub fn run(options: &Options) -> Result<(), String> {
     let tags = Arc::new(Tags::find());
     let owner = Prng::from_entropy().next_u64();
     let mut is_again = false;
+    let (mut seen, mut said) = (Seen::default(), String::new());
     loop {
-        match attempt(options, &orders, &tags, (owner, is_again)) {
+        match attempt(options, &orders, &tags, (owner, is_again), &mut seen) {
             Ok(()) => return Ok(()),
             Err(Ending::Interrupted) => {
                 return Err("it was ended before it began".to_owned());
             }
-            Err(Ending::Stopped(why)) => return Err(why),
             Err(Ending::NeedsCopy(why)) => say(&format!("{why}: everything is copied anew")),
+            Err(Ending::Later(why)) if is_again => {
+                if said != why {
+                    say(&format!("{why}; the new copy is tried again"));
+                }
+                said = why;
+            }
+            Err(Ending::Stopped(why) | Ending::Later(why)) => return Err(why),
         }
         orders = orders.anew();
         is_again = true;
         // An operator may end it meanwhile, which the next attempt finds.
         let _ = pause(LONG_PAUSE, &mut || orders.look());
     }
+}
+
+/// Nodes of both sides that were seen so far: what was named may be gone when a new copy begins.
+#[derive(Default)]
+struct Seen {
+    from: Vec<Place>,
+    to: Vec<Place>,
+}
+
+/// Opens what is at a place; where that is not reached, what was seen of the same cluster. Gives where it was.
+fn open_any<T>(
+    place: &Place,
+    seen: &[Place],
+    mut open: impl FnMut(&Place) -> Result<T, Ending>,
+) -> Result<(Place, T), Ending> {
+    let named = open(place);
+    if let Err(Ending::Later(_)) = named {
+        for other in seen.iter().filter(|other| *other != place) {
+            if let Ok(opened) = open(other) {
+                return Ok((other.clone(), opened));
+            }
+        }
+    }
+    named.map(|opened| (place.clone(), opened))
 }
 
 /// A source's part.
@@ -101,17 +132,21 @@ fn attempt(
     orders: &Orders,
     tags: &Arc<Tags>,
     (owner, is_again): (u64, bool),
+    seen: &mut Seen,
 ) -> Result<(), Ending> {
-    let (from, from_entry) = &options.from;
-    let (to, to_entry) = &options.to;
-    let (sources, peers) = find_sources(from, from_entry, orders)?;
+    let ((from, from_entry), (to, to_entry)) = (&options.from, &options.to);
+    let find = |place: &Place| find_sources(place, from_entry, orders);
+    let (_, (sources, peers)) = open_any(from, &seen.from, find)?;
+    seen.from.clone_from(&peers);
+    let open = |place: &Place| Target::open(place, to_entry, orders, tags);
+    let (to, mut target) = open_any(to, &seen.to, open)?;
+    seen.to = target.places();
     let peers = Arc::new(Mutex::new(peers));
-    let mut target = Target::open(to, to_entry, orders, tags)?;
-    // What was asked for before does not count, and is no key of the target's.
-    target.remove(CUT_OVER)?;
     target.warn_of_eviction()?;
     let (states, is_alone) = beginnings(&mut target, &sources, (options, orders), (owner, is_again))?;
     target.write_for_nobody();
+    // What another was asked for before does not count.
+    target.remove(CUT_OVER)?;
     if target.kind == Kind::Bare {
         say(
             "the target is a proxy: where a connection to it is lost everything is copied anew, and so does the next run",
@@ -142,6 +177,7 @@ fn attempt(
             own: own.clone(),
             target: to.clone(),
             target_entry: to_entry.clone(),
+            kind: course.target.kind,
             state,
             is_only,
             orders: orders.clone(),
@@ -188,6 +224,10 @@ fn beginnings(
         return Ok((states, is_alone));
     }
     let has_begun = found.iter().any(Option::is_some);
+    if !has_begun {
+        // What nobody is there to hear is no key of the target's.
+        target.remove(CUT_OVER)?;
+    }
     let was_alone = has_begun && found.iter().flatten().all(|state| state.is_alone);
     let is_alone = match () {
         () if was_alone => true,
@@ -202,20 +242,9 @@ fn beginnings(
         () => return stopped("the target has keys: empty it, or say --into-nonempty"),
     };
     let copy = Prng::from_entropy().next_u64();
-    let state = |place: &Place, own: &Own| State {
-        stage: Stage::Copying,
-        owner,
-        copy,
-        id: ReplicationId::NONE,
-        offset: 0,
-        database: 0,
-        is_alone,
-        slots: own.text(),
-        runs: BTreeSet::new(),
-        source: place.to_string(),
-    };
+    let state = |source| new_copy(source, (owner, copy), is_alone);
     let states: Vec<(String, State)> =
-        sources.iter().map(|(place, own)| (name_of(own), state(place, own))).collect();
+        sources.iter().map(|source| (name_of(&source.1), state(source))).collect();
     for ((name, state), found) in states.iter().zip(&found) {
         let before = found.as_ref().map(|found| (found.owner, found.copy));
         target.claim(name, state.clone(), &mut |now| {
@@ -231,6 +260,22 @@ fn beginnings(
         target.clear(&states)?;
     }
     Ok((states.into_iter().map(|(_, state)| state).collect(), is_alone))
+}
+
+/// The state of a source of which nothing is copied yet.
+fn new_copy((place, own): &(Place, Own), (owner, copy): (u64, u64), is_alone: bool) -> State {
+    State {
+        stage: Stage::Copying,
+        owner,
+        copy,
+        id: ReplicationId::NONE,
+        offset: 0,
+        database: 0,
+        is_alone,
+        slots: own.text(),
+        runs: BTreeSet::new(),
+        source: place.to_string(),
+    }
 }
 
 /// Whether the target has one import of these sources, which can be gone on from.
@@ -313,9 +358,10 @@ impl Course<'_> {
                 self.look_at_slots()?;
                 show(&self.line());
             }
-            if !*is_asked && asked.elapsed() >= ASKED_EVERY {
+            // Somebody else may ask, too.
+            if asked.elapsed() >= ASKED_EVERY {
                 asked = Instant::now();
-                *is_asked = self.is_asked()?;
+                *is_asked |= self.is_asked()?;
             }
             if (*is_asked || self.options.until_caught_up) && self.is_nearly_there() {
                 return self.cut_over();

@@ -32,6 +32,8 @@ impl Target {
     /// They do not agree in time, or it is to end.
     pub fn layout(&mut self) -> Result<Layout, Ending> {
         let began = Instant::now();
+        // What was asked before may be long ago.
+        self.heard.set(began);
         let mut is_said = false;
         loop {
             if self.kind == Kind::Slots {
@@ -167,7 +169,7 @@ impl Target {
 }
 
 /// Ranges of slots and what their masters are called, as one node says.
-fn ranges(reply: &Value) -> Option<Vec<(i64, i64, Vec<u8>)>> {
+pub fn ranges(reply: &Value) -> Option<Vec<(i64, i64, Vec<u8>)>> {
     let Value::Array(ranges) = reply else { return None };
     let range = |range: &Value| {
         let Value::Array(parts) = range else { return None };

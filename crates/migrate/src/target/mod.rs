@@ -20,7 +20,7 @@ mod owning;
 mod turn;
 
 pub use job::Job;
-pub use layout::{Layout, has_slot_under_way};
+pub use layout::{Layout, has_slot_under_way, ranges};
 pub use nodes::{Slots, all_places};
 pub use owning::is_anothers;
 
@@ -174,6 +174,11 @@ impl Target {
     /// Where requests go that concern all there is.
     pub fn masters(&self) -> Vec<usize> {
         self.slots.masters()
+    }
+
+    /// All nodes that are known.
+    pub fn places(&self) -> Vec<Place> {
+        self.slots.places.clone()
     }
 
     /// Asks a node itself.

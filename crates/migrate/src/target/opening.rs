@@ -1,10 +1,11 @@
 //! Reaching a target: what kind it is, its nodes and their connections, and what the loss of one means.
 
 use super::nodes::{Redirection, Slots};
-use super::owning::ENDER;
+use super::owning::{ENDER, LOOKER};
+use super::turn::is_passing;
 use super::{Ending, Entry, Kind, Place, Tags, Target, Trouble, stopped};
 use crate::connection::{Connection, shown};
-use crate::ending::{Orders, pause};
+use crate::ending::{Orders, pause, unreached};
 use crate::limits::{PATIENCE, PAUSE};
 use crate::screen::say;
 use std::cell::Cell;
@@ -24,7 +25,7 @@ impl Target {
     pub fn open(place: &Place, entry: &Entry, orders: &Orders, tags: &Arc<Tags>) -> Result<Target, Ending> {
         let its = orders.clone();
         let mut look: Box<dyn FnMut() -> io::Result<()>> = Box::new(move || its.look());
-        let wrong = |error: io::Error| Ending::Stopped(format!("the target {place}: {}", sentence(&error)));
+        let wrong = |error: io::Error| unreached(&error, format!("the target {place}: {}", sentence(&error)));
         let mut connection = Connection::open(place, entry, &mut *look).map_err(wrong)?;
         let reads = reads(&mut connection, &mut *look)?;
         let mut slots = Slots::of_one(place.clone());
@@ -35,9 +36,10 @@ impl Target {
                 let reply = connection.ask_line("CLUSTER SLOTS", &mut *look).map_err(wrong)?;
                 slots
                     .take(&reply, place)
-                    .map_err(|why| Ending::Stopped(format!("the target {place}: {why}")))?;
+                    .map_err(|why| Ending::Later(format!("the target {place}: {why}")))?;
                 if slots.unowned() > 0 {
-                    return stopped(format!("the target {place} knows no master of some slots"));
+                    let why = format!("the target {place} knows no master of some slots");
+                    return Err(Ending::Later(why));
                 }
                 Kind::Slots
             }
@@ -52,7 +54,7 @@ impl Target {
             slots,
             connections: Vec::new(),
             processes: HashMap::new(),
-            name: "tarn-migrate-look".to_owned(),
+            name: LOOKER.to_owned(),
             tags: tags.clone(),
             writer: None,
             ender: None,
@@ -211,7 +213,8 @@ pub(super) fn behind_proxy() -> Ending {
 /// The newest form of values that a server reads. One that does not tell times to live as moments is too old.
 fn reads(connection: &mut Connection, look: net::connect::Look<'_>) -> Result<Reads, Ending> {
     let asked = connection.field("server", "redis_version", look);
-    let version = asked.map_err(|error| Ending::Stopped(format!("the target: {}", sentence(&error))))?;
+    let wrong = |error: io::Error| unreached(&error, format!("the target: {}", sentence(&error)));
+    let version = asked.map_err(wrong)?;
     let mut numbers = version.as_deref().unwrap_or_default().split('.').map(|part| part.parse::<u32>());
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
     let version = (next(), next());
@@ -219,15 +222,37 @@ fn reads(connection: &mut Connection, look: net::connect::Look<'_>) -> Result<Re
         Ok(Value::Int(-2)) | Ok(Value::Error(_)) if version >= (7, 2) => Ok(Reads::Redis72),
         Ok(Value::Int(_)) | Ok(Value::Error(_)) if version >= (7, 0) => Ok(Reads::Redis70),
         Ok(_) => stopped("the target is older than Redis 7.0, and cannot be imported into"),
-        Err(error) => stopped(format!("the target: {}", sentence(&error))),
+        Err(error) => Err(wrong(error)),
     }
 }
 
-/// Whether it is a server itself: a transaction may have any keys, and it knows this connection by its name.
+/// Whether it is a server itself: a transaction may have any keys, and it knows this connection by its name. One that is not ready yet is waited for.
 fn kind_of_server(connection: &mut Connection, look: net::connect::Look<'_>) -> io::Result<Kind> {
+    let mut is_said = false;
+    loop {
+        let replies = probe(connection, look)?;
+        let passing = replies.iter().find_map(|reply| match reply {
+            Value::Error(line) if is_passing(line) => Some(shown(line)),
+            _ => None,
+        });
+        let Some(why) = passing else {
+            let is_server = matches!(replies.last(), Some(Value::Array(_)))
+                && matches!(&replies[1], Value::Bulk(list) if !ids_called(list, LOOKER).is_empty());
+            return Ok(if is_server { Kind::One } else { Kind::Bare });
+        };
+        if !is_said {
+            say(&format!("the target refuses: {why}; it is tried again"));
+            is_said = true;
+        }
+        pause(PAUSE, look)?;
+    }
+}
+
+/// What it answers to a small transaction, whose answer is the last one, and to who is there, the second.
+fn probe(connection: &mut Connection, look: net::connect::Look<'_>) -> io::Result<Vec<Value>> {
     let mut bytes = Vec::new();
     let requests = [
-        &[&b"CLIENT"[..], b"SETNAME", b"tarn-migrate-look"][..],
+        &[&b"CLIENT"[..], b"SETNAME", LOOKER.as_bytes()][..],
         &[b"CLIENT", b"LIST"],
         &[b"MULTI"],
         &[b"EXISTS", b"tarn-migrate:a"],
@@ -236,10 +261,7 @@ fn kind_of_server(connection: &mut Connection, look: net::connect::Look<'_>) -> 
     ];
     requests.iter().for_each(|words| encode_request(&mut bytes, words));
     connection.say(&bytes, look)?;
-    let replies = requests.iter().map(|_| connection.hear(look)).collect::<io::Result<Vec<_>>>()?;
-    let is_server = matches!(replies.last(), Some(Value::Array(_)))
-        && matches!(&replies[1], Value::Bulk(list) if !ids_called(list, "tarn-migrate-look").is_empty());
-    Ok(if is_server { Kind::One } else { Kind::Bare })
+    requests.iter().map(|_| connection.hear(look)).collect()
 }
 
 /// Ends all other connections of this name, and waits until they are gone: nothing of what was sent on them is done any more.
@@ -298,7 +320,40 @@ pub(super) fn sentence(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{eviction, ids_called};
+    use super::{Connection, Entry, Kind, Place, eviction, ids_called, kind_of_server};
+    use std::io::Write;
+    use std::net::TcpListener;
+    use wire::Decoder;
+
+    #[test]
+    fn a_server_that_loads_its_data_is_no_proxy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+        let answers = std::thread::spawn(move || {
+            let (mut socket, mut decoder) = (listener.accept().unwrap().0, Decoder::new());
+            let loading = "-LOADING it loads\r\n".repeat(6);
+            let list = "id=3 name=tarn-migrate-look";
+            let ready = format!(
+                "+OK\r\n${}\r\n{list}\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:0\r\n:0\r\n",
+                list.len()
+            );
+            for answer in [loading, ready] {
+                let mut asked = 0;
+                while asked < 6 {
+                    let mut bytes = [0; 1000];
+                    let count = std::io::Read::read(&mut socket, &mut bytes).unwrap();
+                    decoder.feed(&bytes[..count]);
+                    while decoder.decode().unwrap().is_some() {
+                        asked += 1;
+                    }
+                }
+                socket.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let mut connection = Connection::open(&place, &Entry::default(), &mut || Ok(())).unwrap();
+        assert_eq!(kind_of_server(&mut connection, &mut || Ok(())).unwrap(), Kind::One);
+        answers.join().unwrap();
+    }
 
     #[test]
     fn a_server_evicts_only_if_its_memory_is_limited() {

@@ -17,6 +17,8 @@ use wire::{Value, key_slot};
 
 /// What connections of who ends an import are called.
 pub(super) const ENDER: &str = "tarn-migrate-end";
+/// The same of who only looks.
+pub(super) const LOOKER: &str = "tarn-migrate-look";
 
 /// What a source's state is to be, if anything.
 pub type Decide<'d> = &'d mut dyn FnMut(Option<State>) -> Result<Option<State>, Ending>;
@@ -142,7 +144,7 @@ impl Target {
     /// Writes for nobody any more.
     pub fn write_for_nobody(&mut self) {
         self.writer = None;
-        self.rename("tarn-migrate-look".to_owned());
+        self.rename(LOOKER.to_owned());
     }
 
     /// Ends an import from now on: writes, as long as these sources' states are this process'.

@@ -264,10 +264,23 @@ fn error(reply: &Value) -> Option<&[u8]> {
     }
 }
 
-fn is_passing(line: &[u8]) -> bool {
-    PASSING.iter().any(|word| line.starts_with(word.as_bytes()))
+/// Whether a refusal passes: BUSY does, and BUSYGROUP does not.
+pub(super) fn is_passing(line: &[u8]) -> bool {
+    let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    PASSING.iter().any(|word| first == word.as_bytes())
 }
 
 fn is_elsewhere(line: &[u8]) -> bool {
     line.starts_with(b"MOVED ") || line.starts_with(b"ASK ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_passing;
+
+    #[test]
+    fn a_refusal_passes_by_its_first_word() {
+        assert!(is_passing(b"BUSY a script runs") && is_passing(b"LOADING"));
+        assert!(!is_passing(b"BUSYGROUP it is there") && !is_passing(b"BUSYKEY it is there"));
+    }
 }
