@@ -155,3 +155,29 @@ fn connections_that_are_kept_have_a_time_and_what_is_no_proxy_is_said() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("Taking over by") && said.contains("is no proxy"), "{said}");
 }
+
+#[test]
+fn a_process_with_other_addresses_takes_nothing_over_nor_does_one_move_that_was_taken_over() {
+    let line = Line::begin(&[]);
+    let other = testkit::free_port().unwrap().to_string();
+    let output = Command::new(tarn_path())
+        .arg("proxy")
+        .args(&line.words)
+        .args(["--bind", "127.0.0.1", "--port", &other])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("What runs listens at"), "{said}");
+    let mut kept = line.connect();
+    assert_eq!(call_line(&mut kept, "PING"), Value::Simple(b"PONG".to_vec()));
+    let next = line.next();
+    wait_until("it serves", || next.output().contains("Taken over"));
+    assert!(matches!(call(&mut kept, &["CONFIG", "SET", "port", &other]), Value::Error(_)));
+    assert_eq!(call_line(&mut line.connect(), "PING"), Value::Simple(b"PONG".to_vec()));
+    // Numbers of clients of one are nobody's at the other.
+    let id = call_line(&mut kept, "CLIENT ID");
+    let Value::Int(id) = id else { panic!("{id:?}") };
+    let redirect = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id.to_string()];
+    assert!(matches!(call(&mut line.connect(), &redirect), Value::Error(_)));
+}

@@ -58,10 +58,10 @@ impl Listeners {
         Listeners::bind_or_take(config, Vec::new())
     }
 
-    /// The same; of these sockets, which listen already, those are taken whose addresses are named, and the others are given up.
+    /// The same, by these sockets, which listen already, where they have the addresses.
     ///
     /// # Errors
-    /// A sentence that names the address.
+    /// A sentence that names the address; one of them is not named.
     pub fn bind_or_take(config: &Config, mut there: Vec<Socket>) -> io::Result<Listeners> {
         // A port that is free at one address may be taken at the next.
         let attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
@@ -71,7 +71,16 @@ impl Listeners {
                 result => return result,
             }
         }
-        Listeners::bind_once(config, &mut there)
+        let bound = Listeners::bind_once(config, &mut there)?;
+        match there.iter().find_map(|socket| socket.local_addr().ok()?.as_socket()) {
+            None => Ok(bound),
+            Some(address) => {
+                let text = format!(
+                    "What runs listens at {address}, which is not among the addresses of this process"
+                );
+                Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text))
+            }
+        }
     }
 
     fn bind_once(config: &Config, there: &mut Vec<Socket>) -> io::Result<Listeners> {

@@ -1,4 +1,5 @@
-//! When connections to servers were lost: what was written to one before that may be lost with it, of which a later connection knows nothing.
+//! When servers were lost: what was written to one before that may be lost with it, of which whoever is in its place knows nothing. A server is lost when
+//! another process is met where it was, or when it has slots no more.
 //!
 //! Thread rule: shared.
 
@@ -13,6 +14,8 @@ pub struct Losses {
     count: AtomicU64,
     /// The last one of each server.
     last: RwLock<HashMap<NodeNo, u64>>,
+    /// Which process was met where a server is.
+    met: RwLock<HashMap<NodeNo, Box<[u8]>>>,
 }
 
 impl Losses {
@@ -21,11 +24,23 @@ impl Losses {
         self.count.load(Ordering::Acquire)
     }
 
-    /// A connection to a server is lost, or cannot be had.
+    /// A server is lost.
     pub fn note(&self, node: NodeNo) {
         let mut last = self.last.write();
         let number = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         last.insert(node, number);
+    }
+
+    /// This process is met where a server is.
+    pub fn meet(&self, node: NodeNo, process: &[u8]) {
+        let is_known = |met: &Box<[u8]>| **met == *process;
+        if self.met.read().get(&node).is_some_and(is_known) {
+            return;
+        }
+        let before = self.met.write().insert(node, process.into());
+        if before.is_some_and(|before| !is_known(&before)) {
+            self.note(node);
+        }
     }
 
     /// Whether there was one of such a server since there were so many.
@@ -45,7 +60,11 @@ mod tests {
         losses.note(3);
         let count = losses.count();
         assert!(!losses.is_any_since(count, |_| true) && losses.is_any_since(0, |node| node == 3));
-        losses.note(4);
+        losses.meet(4, b"one");
+        losses.meet(4, b"one");
+        losses.meet(5, b"one");
+        assert!(!losses.is_any_since(count, |_| true));
+        losses.meet(4, b"another");
         assert!(losses.is_any_since(count, |_| true) && !losses.is_any_since(count, |node| node == 3));
     }
 }

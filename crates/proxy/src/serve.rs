@@ -2,7 +2,6 @@
 
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
-use crate::losses::Losses;
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
@@ -20,8 +19,8 @@ use parking_lot::Mutex;
 use server::server::Server;
 use server::session::Session;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use sys::{Shown, Stamp, TickClock};
-use telemetry::log;
 use telemetry::stats::ServerCounts;
 
 /// The proxy: a server without data, its host, in front of others.
@@ -36,12 +35,12 @@ pub struct Proxy {
     pub changes: Changes,
     /// Who follows the servers.
     pub replicas: Replicas,
-    /// When connections to servers were lost.
-    pub losses: Losses,
     /// At which servers its clients wait.
     pub waits: Waits,
     /// What it has taken over, until it serves.
-    pub taken: Mutex<Option<Taken>>,
+    pub taken: Mutex<Taken>,
+    /// How many workers do not serve yet.
+    pub idle_workers: AtomicUsize,
     /// Which way commands go, by their places in the table.
     pub ways: Vec<Way>,
 }
@@ -151,10 +150,9 @@ impl Service for Proxy {
     }
 
     async fn work(self: Arc<Proxy>, worker: usize) {
-        if let Some(taken) = self.taken.lock().take()
-            && let Err(error) = takeover::begin(&self, taken)
-        {
-            log!(Warning, "Nobody will be able to take over from this process: {error}");
+        // The last one: all serve.
+        if self.idle_workers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            takeover::begin(&self);
         }
         self.host.clone().work(worker).await;
     }

@@ -3,7 +3,6 @@
 use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
-use crate::losses::Losses;
 use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
 use crate::takeover;
@@ -17,6 +16,7 @@ use server::server::Server;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use telemetry::{log, logger};
 use tokio::task::LocalSet;
 
@@ -40,6 +40,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
   --proxy-takeover PATH            socket file by which a new process of this proxy takes over from the one that runs
+  --proxy-drain-timeout 3600       seconds for which the old one serves the connections that it has then; 0: until they end
   --databases 16                   as many as each of them has at least
   --port 6379                      port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
@@ -101,11 +102,14 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _running_log = logger::start(&config)?;
     let workers = server::start::worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
-    let mut taken = takeover::take(&config)?;
-    let listeners = Listeners::bind_or_take(&config, std::mem::take(&mut taken.sockets))?;
     let host = server::assembly::new(config, workers + 1);
-    encryption::begin(&host.net.tls, &host.engine.config)?;
+    // What is another process' is nobody's here.
+    host.net.clients.begin_anywhere();
+    let config = &host.engine.config;
+    encryption::begin(&host.net.tls, config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
+    let mut taken = takeover::take(config)?;
+    let listeners = Listeners::bind_or_take(config, std::mem::take(&mut taken.sockets))?;
     log!(
         Notice,
         "Tarn {}, a proxy of {} servers, pid {}",
@@ -121,9 +125,9 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         hearing: Hearing::default(),
         changes: Changes::default(),
         replicas: Replicas::default(),
-        losses: Losses::default(),
         waits: Waits::default(),
-        taken: Mutex::new(Some(taken)),
+        taken: Mutex::new(taken),
+        idle_workers: AtomicUsize::new(workers + 1),
         ways: ways::table(),
     });
     listen(&proxy)?;

@@ -2,7 +2,7 @@
 //! the old one accepts nobody any more, serves the connections that it has, and ends when it has none. Nobody is refused meanwhile: who comes waits in the
 //! queue of a socket that both have. A new process that fails before it serves leaves everything as it was.
 //!
-//! What is said: the old one sends [`GREETING`], with the sockets; the new one answers [`SERVES`].
+//! What is said: the old one sends [`GREETING`], with the sockets; the new one answers [`SERVES`], and the old one [`LEFT`], when it accepts nobody any more.
 //!
 //! Thread rule: a thread of its own.
 
@@ -28,6 +28,8 @@ use telemetry::log;
 const GREETING: &[u8] = b"tarn proxy takeover 1\n";
 /// What the new one says when it serves.
 const SERVES: &[u8] = b"serves\n";
+/// What the old one says when it has left.
+const LEFT: &[u8] = b"left\n";
 /// The most sockets that are handed over.
 const SOCKETS_MAX: usize = 64;
 /// How long the other process may take to say something.
@@ -84,61 +86,99 @@ fn receive(from: UnixStream) -> io::Result<Taken> {
             sockets.extend(descriptors.map(Socket::from));
         }
     }
+    if got.bytes == 0 {
+        return Err(io::Error::other(
+            "the proxy that ran ends, or another process takes over from it just now",
+        ));
+    }
     if greeting[..got.bytes] != *GREETING || sockets.is_empty() {
         return Err(io::Error::other("what listens there is no proxy that can be taken over"));
     }
     Ok(Taken { sockets, from: Some(from) })
 }
 
-/// This process serves: the old one is told so, and the next new one may come to this one.
+/// All of this process serves: the old one is told so, and the next new one may come to this one.
+pub fn begin(proxy: &Arc<Proxy>) {
+    let Some(path) = path_of(proxy.host.engine.config.proxy_takeover()) else { return };
+    let (proxy, from) = (proxy.clone(), proxy.taken.lock().from.take());
+    let run = move || match settle(&path, from) {
+        Ok(listener) => hand_over(&proxy, listener, &path),
+        Err(error) => {
+            log!(Warning, "This process ends, since the one that ran goes on: {error}");
+            proxy.host.stop(1);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("takeover".to_owned()).spawn(run) {
+        log!(Warning, "Nobody will be able to take over from this process: {error}");
+    }
+}
+
+/// Waits until the old process has left, and listens in its place for the next one.
 ///
 /// # Errors
-/// Those of the system: then nobody can take over from this process.
-pub fn begin(proxy: &Arc<Proxy>, from: Taken) -> io::Result<()> {
-    let Some(path) = path_of(proxy.host.engine.config.proxy_takeover()) else { return Ok(()) };
-    if let Some(mut from) = from.from {
-        from.write_all(SERVES)?;
-        log!(Notice, "Taken over from the proxy that ran");
+/// It is there still, or nobody could take over from this process.
+fn settle(path: &Path, from: Option<UnixStream>) -> io::Result<UnixListener> {
+    if let Some(mut from) = from {
+        let mut answer = [0; LEFT.len()];
+        match from.write_all(SERVES).and_then(|()| from.read_exact(&mut answer)) {
+            Ok(()) if answer == *LEFT => log!(Notice, "Taken over from the proxy that ran"),
+            // It may have ended, or given this process up.
+            _ if UnixStream::connect(path).is_ok() => {
+                return Err(io::Error::other("it has not waited for so long"));
+            }
+            _ => log!(Notice, "The proxy that ran has ended"),
+        }
     }
-    Fs::Real.remove_socket(&path)?;
-    let listener = UnixListener::bind(&path)?;
-    // Whoever may connect may have the clients.
-    Fs::Real.set_permissions(&path, 0o600)?;
-    let proxy = proxy.clone();
-    let wait = move || hand_over(&proxy, listener, &path);
-    std::thread::Builder::new().name("takeover".to_owned()).spawn(wait).map(drop)
+    // Whoever may connect may have the clients: nobody else, from the first moment on.
+    let fresh = path.with_extension(std::process::id().to_string());
+    Fs::Real.remove_socket(&fresh)?;
+    let listener = UnixListener::bind(&fresh)?;
+    Fs::Real.set_permissions(&fresh, 0o600)?;
+    Fs::Real.rename(&fresh, path)?;
+    Ok(listener)
 }
 
 /// Waits for a new process, and for the end of all connections then.
 fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
     loop {
-        let handed = listener.accept().and_then(|(to, _)| give(proxy, to));
-        match handed {
-            Ok(()) => break,
-            Err(error) => log!(Warning, "Nobody has taken over by {}: {error}", path.display()),
+        match listener.accept().and_then(|(to, _)| give(proxy, to)) {
+            Ok(mut to) => {
+                proxy.net().doors.leave();
+                // Whether it hears that or not: it serves.
+                let _ = to.write_all(LEFT);
+                break;
+            }
+            Err(error) => {
+                proxy.net().doors.keep();
+                log!(Warning, "Nobody has taken over by {}: {error}", path.display());
+            }
         }
         // What fails at once must not fail without end.
         std::thread::sleep(LOOK);
     }
     drop(listener);
-    proxy.net().doors.leave();
-    log!(Notice, "Another process has taken over: {} connections are left", proxy.net().clients.count());
-    let drain = Duration::from_secs(proxy.host.engine.config.proxy_drain_timeout_s());
-    let began = Instant::now();
-    let mut unseen = 0;
-    // Who was let in by the last door is not counted at once.
-    while unseen < LOOKS_MIN && (drain.is_zero() || began.elapsed() < drain) {
-        std::thread::sleep(LOOK);
-        unseen = if proxy.net().placement.connections() == 0 { unseen + 1 } else { 0 };
-    }
-    log!(Notice, "{} connections are left, and this process ends", proxy.net().placement.connections());
+    drain(proxy);
     proxy.host.stop(0);
 }
 
+/// Waits until the clients that there are have gone, or their time is up.
+fn drain(proxy: &Proxy) {
+    let connections = || proxy.net().placement.connections();
+    log!(Notice, "Another process has taken over: {} connections are left", connections());
+    let drain = Duration::from_secs(proxy.host.engine.config.proxy_drain_timeout_s());
+    let (began, mut unseen) = (Instant::now(), 0);
+    // Who was let in by the last door is not counted at once.
+    while unseen < LOOKS_MIN && (drain.is_zero() || began.elapsed() < drain) {
+        std::thread::sleep(LOOK);
+        unseen = if connections() == 0 { unseen + 1 } else { 0 };
+    }
+    log!(Notice, "{} connections are left, and this process ends", connections());
+}
+
 /// Gives the sockets to a new process, and waits until that one serves.
-fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<()> {
+fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<UnixStream> {
     to.set_read_timeout(Some(PATIENCE))?;
-    let sockets = proxy.net().doors.sockets()?;
+    let sockets = proxy.net().doors.share()?;
     let descriptors: Vec<_> = sockets.iter().map(Socket::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -149,7 +189,7 @@ fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<()> {
     let mut answer = [0; SERVES.len()];
     to.read_exact(&mut answer)?;
     match answer == *SERVES {
-        true => Ok(()),
+        true => Ok(to),
         false => Err(io::Error::other("what the other process says is not known")),
     }
 }

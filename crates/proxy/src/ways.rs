@@ -223,7 +223,9 @@ pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
         "blmpop" | "bzmpop" => (1, 1.0),
         "wait" | "waitaof" => (last, 0.001),
         name if name.starts_with("xread") => {
-            let block = (1..last).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
+            // Behind the names of a group and a consumer.
+            let first = if name == "xreadgroup" { 4 } else { 1 };
+            let block = (first..last).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
             (block.map_or(last, |at| at + 1), 0.001)
         }
         _ => (last, 1.0),

@@ -340,8 +340,8 @@ pub fn run_workers<S: Service>(
 ) -> io::Result<u8> {
     let front = Front::new()?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
-    let _pidfile = write_pidfile(&server.engine.config);
     acl::load_at_start(&server.acl, &server.engine.config)?;
+    let _pidfile = write_pidfile(&server.engine.config);
     listeners.open(&server.net.doors)?;
     ready_lines(&listeners).iter().for_each(|line| log!(Notice, "{line}"));
     supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::{Clock, Counter};
+use sys::{Clock, Counter, Prng};
 
 /// All clients, in the order in which they connected.
 pub struct Clients {
@@ -54,6 +54,12 @@ impl Clients {
     /// The clock by which they come and go.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Clients have numbers from anywhere on, so that one of another process is most likely nobody's here.
+    pub fn begin_anywhere(&self) {
+        // Numbers stay exact in whatever reads them as a double.
+        self.next_id.store(Prng::from_entropy().below(1 << 32) << 16, Ordering::Relaxed);
     }
 
     /// A number for a new client.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use socket2::Socket;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use telemetry::log;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ pub struct Doors {
     open: Mutex<Vec<Door>>,
     to_acceptor: UnboundedSender<Opened>,
     acceptor: Mutex<Option<UnboundedReceiver<Opened>>>,
+    /// Another process has the sockets, or is about to.
+    are_shared: AtomicBool,
 }
 
 struct Door {
@@ -37,7 +40,12 @@ struct Door {
 impl Default for Doors {
     fn default() -> Doors {
         let (to_acceptor, acceptor) = unbounded_channel();
-        Doors { open: Mutex::default(), to_acceptor, acceptor: Mutex::new(Some(acceptor)) }
+        Doors {
+            open: Mutex::default(),
+            to_acceptor,
+            acceptor: Mutex::new(Some(acceptor)),
+            are_shared: AtomicBool::new(false),
+        }
     }
 }
 
@@ -53,12 +61,19 @@ impl Doors {
         open.iter().find(|door| door.speech == speech).map_or(0, |door| door.address.port())
     }
 
-    /// The sockets, for another process to accept from.
+    /// The sockets, for another process to accept from. From now on nobody moves to others.
     ///
     /// # Errors
     /// If the process has no file left.
-    pub fn sockets(&self) -> io::Result<Vec<Socket>> {
-        self.open.lock().iter().map(|door| door.socket.try_clone()).collect()
+    pub fn share(&self) -> io::Result<Vec<Socket>> {
+        let open = self.open.lock();
+        self.are_shared.store(true, Ordering::Relaxed);
+        open.iter().map(|door| door.socket.try_clone()).collect()
+    }
+
+    /// The other process has not come up: they are this one's alone.
+    pub fn keep(&self) {
+        self.are_shared.store(false, Ordering::Relaxed);
     }
 
     /// Accepts from none of them any more. Whoever else has the sockets does; who is in their queues stays there.
@@ -103,6 +118,10 @@ impl Doors {
     /// If one cannot be had, and is wanted by all means: then nothing has changed, and the log says which.
     pub fn move_to(&self, config: &Config, wanted: Vec<Wanted>) -> io::Result<()> {
         let mut open = self.open.lock();
+        // To stop listening would stop the other's.
+        if self.are_shared.load(Ordering::Relaxed) {
+            return Err(io::Error::other("another process takes over, or has taken over"));
+        }
         let mut old = std::mem::take(&mut *open);
         let mut missing = Vec::new();
         for want in wanted {

@@ -4,7 +4,7 @@
 use super::{Links, Ticket};
 use command::table;
 use telemetry::stats::Ending;
-use wire::{Batch, Limits, Parser, RequestBuf};
+use wire::{Batch, Limits, Parser, Request, RequestBuf};
 
 impl Links {
     /// A server has answered a request, which was the last one of those of this link that were answered.
@@ -40,12 +40,15 @@ impl Links {
         let (link, command) = (&self.links[at], table::get(id));
         let begin = (link.answered - ticket.bytes + ticket.asking_bytes).min(link.answered);
         let sent = &link.requests[begin..link.answered];
-        let mut batch = Batch::default();
+        let (mut batch, name) = (Batch::default(), command.row.name.as_bytes());
         let is_read =
-            Parser::new().parse(sent, &Limits::default(), &mut batch, 1).is_ok() && batch.len() == 1;
-        let mut words: Vec<&[u8]> = match is_read && !command.is_exec() {
+            Parser::new().parse(sent, &Limits::default(), &mut batch, 2).is_ok() && batch.len() == 1;
+        // Of several, and of what was asked in other words, the name alone.
+        let is_it =
+            |request: &Request<'_>| command::table::find(request.arg(0)).is_some_and(|one| one.id == id);
+        let mut words: Vec<&[u8]> = match is_read && is_it(&batch.request(0, sent)) {
             true => batch.request(0, sent).iter().collect(),
-            false => vec![command.row.name.as_bytes()],
+            false => vec![name],
         };
         let shard = format!("(shard {})", self.routes.nodes[usize::from(link.way.node)]);
         words.push(shard.as_bytes());

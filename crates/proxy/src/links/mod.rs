@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
-pub use task::connect;
+pub use task::{MAY_BE_LOST, connect};
 use turns::Turns;
 use wire::Protocol;
 
@@ -154,6 +154,8 @@ pub struct Pushed {
     pub unless_executed: Option<&'static [u8]>,
     /// What it means for keys that are watched over the same link.
     pub watching: Watching,
+    /// It is not to be done if its server was lost since there were so many losses.
+    pub unless_lost: Option<u64>,
     /// Which command it counts as; None: as none.
     pub command: Option<CommandId>,
     /// When it was sent.
@@ -183,6 +185,7 @@ impl Pushed {
         waits: None,
         unless_executed: None,
         watching: Watching::GoesOn,
+        unless_lost: None,
         command: None,
         since: Ticks(0),
         instead: None,

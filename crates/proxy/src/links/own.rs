@@ -30,6 +30,8 @@ struct Held {
     at: usize,
     /// How many requests to watch keys went over it.
     watches: usize,
+    /// Somebody has had it woken, who may come late.
+    is_called: bool,
     /// Keys that were watched may have changed since: the connection was lost, or the slot is elsewhere.
     is_disturbed: bool,
 }
@@ -82,16 +84,17 @@ impl Links {
         if let Some((at, ..)) = had.filter(|(at, ..)| kind(self.links[*at].way) == kind(way)) {
             return at;
         }
-        self.proxy.waits.end(lane);
+        let is_called =
+            self.proxy.waits.end(lane) || self.owners.held.get(&lane).is_some_and(|held| held.is_called);
         let at = self.find_own(lane, way);
         match had {
-            // Its connection watches what nobody else does.
-            Some((before, true, _)) => self.close(before),
-            Some((before, false, _)) => self.let_go(before),
+            // Its connection watches what nobody else does, or is to be woken still.
+            Some((before, watches, _)) if watches || is_called => self.close(before),
+            Some((before, ..)) => self.let_go(before),
             None => {}
         }
         let is_disturbed = had.is_some_and(|(_, watches, was_disturbed)| watches || was_disturbed);
-        self.owners.held.insert(lane, Held { at, watches: 0, is_disturbed });
+        self.owners.held.insert(lane, Held { at, watches: 0, is_disturbed, is_called: false });
         at
     }
 
@@ -182,7 +185,11 @@ impl Links {
             return;
         }
         // Who is woken late is to be nobody else.
-        let is_called = self.proxy.waits.end(owner);
+        let mut is_called = self.proxy.waits.end(owner);
+        if let Some(held) = self.owners.held.get_mut(&owner).filter(|held| held.at == at) {
+            held.is_called |= is_called;
+            is_called = held.is_called;
+        }
         // What was disturbed is known until its transaction ends.
         let is_done = |held: &Held| held.at == at && held.watches == 0 && !held.is_disturbed;
         if self.owners.held.get(&owner).is_some_and(is_done) {

@@ -6,7 +6,7 @@
 use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
-use crate::upstream::Node;
+use crate::upstream::{Node, NodeNo};
 use config::LogLevel;
 use socket2::SockRef;
 use std::collections::VecDeque;
@@ -20,12 +20,14 @@ use telemetry::{log, logger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 use wire::scan::{Kind, Scanner};
-use wire::{Protocol, encode_request};
+use wire::{Decoder, Protocol, Value, encode_request};
 
 /// How long a link that cannot connect waits before it tries again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long connecting may take, with all that is said first.
 const CONNECTING_MAX: Duration = Duration::from_secs(3);
+/// What a client is told that waits for what it has written, where that may be lost.
+pub const MAY_BE_LOST: &[u8] = b"-UNANSWERED A shard was lost that has been written to: what was written before that may be lost with its server\r\n";
 /// How long a replica may owe something before its master is asked.
 const REPLICA_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// What clients are told whose requests may have been executed.
@@ -48,6 +50,7 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         match connect(&proxy, server, way).await {
             Ok(socket) => {
                 is_told = false;
+                links.borrow_mut().refuse_lost(at);
                 links.borrow_mut().links[at].is_woken = true;
                 let mut talking = Talking::new(socket, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
@@ -102,30 +105,42 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, 
     let failed = |error: io::Error| sentence(&error);
     let no_reply = || "what comes is no reply".to_owned();
     let mut socket = Socket::connect(proxy, server).await.map_err(failed)?;
-    let (said, mut owed) = first_words(proxy, way);
+    let (said, owed) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     socket.flush().await.map_err(failed)?;
-    let (mut scanner, mut buffer) = (Scanner::default(), [0; 4096]);
-    while owed > 0 {
+    let (mut decoder, mut buffer, mut came) = (Decoder::new(), [0; 4096], 0);
+    while came < owed {
         let bytes = socket.read(&mut buffer).await.map_err(failed)?;
         if bytes == 0 {
             return Err("it was closed".to_owned());
         }
-        let mut rest = &buffer[..bytes];
-        while !rest.is_empty() {
-            let (used, kind) = scanner.advance(rest).map_err(|_| no_reply())?;
-            rest = &rest[used..];
-            match kind {
-                Some(Kind::Error) => return Err(String::from_utf8_lossy(scanner.error()).into_owned()),
-                Some(_) if owed == 0 => return Err(no_reply()),
-                Some(_) => owed -= 1,
-                None => {}
+        decoder.feed(&buffer[..bytes]);
+        while let Some(reply) = decoder.decode().map_err(|_| no_reply())? {
+            came += 1;
+            match reply {
+                _ if came > owed => return Err(no_reply()),
+                // The last one: who it is need not be known.
+                Value::Bulk(info) if came == owed => meet(proxy, way.node, &info),
+                Value::Verbatim(_, info) if came == owed => meet(proxy, way.node, &info),
+                Value::Error(line) if came < owed => {
+                    return Err(String::from_utf8_lossy(&line).into_owned());
+                }
+                _ => {}
             }
         }
     }
-    match scanner.is_inside_reply() {
-        true => Err(no_reply()),
-        false => Ok(socket),
+    match decoder.buffered_bytes() {
+        0 => Ok(socket),
+        _ => Err(no_reply()),
+    }
+}
+
+/// Notes which process is met, by what INFO says.
+fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) {
+    const NAME: &[u8] = b"run_id:";
+    let process = info.split(|byte| matches!(byte, b'\r' | b'\n')).find_map(|line| line.strip_prefix(NAME));
+    if let Some(process) = process {
+        proxy.upstream.losses.meet(node, process);
     }
 }
 
@@ -155,6 +170,7 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
             say(&[b"READONLY"]);
         }
     }
+    say(&[b"INFO", b"server"]);
     (said, owed)
 }
 
@@ -345,9 +361,6 @@ impl Links {
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();
-        if !self.links[at].is_over && !self.links[at].way.is_replica {
-            self.proxy.losses.note(self.links[at].way.node);
-        }
         self.refuse_parked(at);
         self.disturb_own(at);
         let link = &mut self.links[at];
@@ -377,10 +390,27 @@ impl Links {
         self.ask_further();
     }
 
+    /// A connection is there. Who waits for what was written before, and that to a server which is lost since, is told so.
+    fn refuse_lost(&mut self, at: usize) {
+        let (losses, node) = (&self.proxy.upstream.losses, self.links[at].way.node);
+        let is_lost = |ticket: &Ticket| {
+            ticket.pushed.unless_lost.is_some_and(|count| losses.is_any_since(count, |one| one == node))
+        };
+        if !self.links[at].tickets.iter().any(is_lost) {
+            return;
+        }
+        // It is an own link, with this request alone.
+        let (tickets, _) = self.links[at].empty();
+        for ticket in tickets {
+            self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, MAY_BE_LOST);
+        }
+        self.settle_own(at);
+        self.ask_further();
+    }
+
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
         self.proxy.upstream.hurry();
-        self.proxy.losses.note(self.links[at].way.node);
         self.look_at_routes();
         self.refuse_parked(at);
         self.disturb_own(at);

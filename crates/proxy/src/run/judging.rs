@@ -3,6 +3,7 @@
 use super::{CROSSSLOT, NOT_SERVED, Runner, Verdict, kind_of, topics_of};
 use crate::computed;
 use crate::heard::Heard;
+use crate::links;
 use crate::parts::Plan;
 use crate::serve::Front;
 use crate::upstream::NodeNo;
@@ -16,8 +17,6 @@ use server::rights;
 use std::time::Instant;
 use sys::UnixMs;
 use wire::{Request, key_slot};
-
-const MAY_BE_LOST: &str = "UNANSWERED A connection to a shard was lost that has been written to: what was written before that may be lost with its server";
 
 impl Runner {
     #[inline]
@@ -140,13 +139,13 @@ impl Runner {
 
     /// Has a client wait for what it has written, unless that may be lost, of which it is told once.
     fn wait(&self, front: &mut Front) -> Verdict {
-        let (written, losses) = (front.written, &self.proxy.losses);
+        let (written, losses) = (front.written, &self.proxy.upstream.losses);
         let version = self.links.borrow().routes.version;
         let is_written_to = |node| !written.is_nothing() && written.has(node, version);
         match losses.is_any_since(written.losses(), is_written_to) {
             true => {
                 front.written.begin(losses.count());
-                Verdict::Refuse(Error::text(MAY_BE_LOST))
+                Verdict::Refuse(Error::line(links::MAY_BE_LOST[1..links::MAY_BE_LOST.len() - 2].to_vec()))
             }
             false => Verdict::Send(Plan::Waits(written)),
         }

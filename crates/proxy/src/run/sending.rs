@@ -177,12 +177,21 @@ impl Runner {
         front.is_alone = true;
         front.block();
         let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
+        let has_written = !front.written.is_nothing();
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
             let way = LinkTo { node, protocol, db, is_replica: false };
             let at = links.take_own(Lane { client, number: part + 1 }, way);
             let (command, since) = (Some(command.id), links.moment);
             let one = Pushed { whose, reply: (number, part), slot, command, since, ..Pushed::ONE };
-            links.push_own(at, &bytes, Pushed { replies, needs_all: true, waits, ..one });
+            let pushed = Pushed {
+                replies,
+                needs_all: true,
+                waits,
+                unless_executed: Some(links::MAY_BE_LOST).filter(|_| has_written),
+                unless_lost: Some(front.written.losses()).filter(|_| has_written),
+                ..one
+            };
+            links.push_own(at, &bytes, pushed);
         }
         true
     }
@@ -273,7 +282,7 @@ impl Proxy {
     #[inline]
     fn note_written(&self, front: &mut Front, node: NodeNo) {
         if front.written.is_nothing() {
-            front.written.begin(self.losses.count());
+            front.written.begin(self.upstream.losses.count());
         }
         front.written.note(node, front.version);
     }

@@ -11,6 +11,7 @@ mod layout;
 
 pub use asking::ask;
 
+use crate::losses::Losses;
 use cluster::Asking;
 use parking_lot::{Mutex, RwLock};
 use server::server::Server;
@@ -123,6 +124,8 @@ impl Routes {
 pub struct Upstream {
     current: RwLock<Arc<Routes>>,
     version: AtomicU64,
+    /// When servers were lost.
+    pub losses: Losses,
     /// Has whoever follows a cluster ask at once.
     hurry: Option<Mutex<SyncSender<()>>>,
 }
@@ -156,7 +159,12 @@ impl Upstream {
 
     fn new(mut routes: Routes, hurry: Option<Mutex<SyncSender<()>>>) -> Upstream {
         routes.version = 1;
-        Upstream { current: RwLock::new(Arc::new(routes)), version: AtomicU64::new(1), hurry }
+        Upstream {
+            current: RwLock::new(Arc::new(routes)),
+            version: AtomicU64::new(1),
+            losses: Losses::default(),
+            hurry,
+        }
     }
 
     /// The routes of this moment.
@@ -177,6 +185,9 @@ impl Upstream {
         change(&mut next);
         if next != **current {
             (next.version, next.since) = (current.version + 1, Instant::now());
+            // Who has no slots any more is no master, maybe, of which a copy goes on without what that one had.
+            let lost = current.masters.iter().filter(|node| !next.masters.contains(node));
+            lost.for_each(|node| self.losses.note(*node));
             self.version.store(next.version, Ordering::Release);
             *current = Arc::new(next);
         }
