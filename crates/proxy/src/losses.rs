@@ -5,7 +5,7 @@
 
 use crate::upstream::NodeNo;
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All losses, counted.
@@ -14,6 +14,8 @@ pub struct Losses {
     count: AtomicU64,
     /// The last one of each server.
     last: RwLock<HashMap<NodeNo, u64>>,
+    /// Those that had slots.
+    demoted: RwLock<BTreeSet<NodeNo>>,
     /// Which process was met where a server is.
     met: RwLock<HashMap<NodeNo, Box<[u8]>>>,
 }
@@ -24,8 +26,19 @@ impl Losses {
         self.count.load(Ordering::Acquire)
     }
 
+    /// A server has slots no more.
+    pub fn note_demoted(&self, node: NodeNo) {
+        self.demoted.write().insert(node);
+        self.note(node);
+    }
+
+    /// Whether a server had slots once, and has none.
+    pub fn had_slots(&self, node: NodeNo) -> bool {
+        self.demoted.read().contains(&node)
+    }
+
     /// A server is lost.
-    pub fn note(&self, node: NodeNo) {
+    fn note(&self, node: NodeNo) {
         let mut last = self.last.write();
         let number = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         last.insert(node, number);
@@ -33,12 +46,12 @@ impl Losses {
 
     /// This process is met where a server is.
     pub fn meet(&self, node: NodeNo, process: &[u8]) {
-        let is_known = |met: &Box<[u8]>| **met == *process;
-        if self.met.read().get(&node).is_some_and(is_known) {
+        if self.met.read().get(&node).is_some_and(|met| **met == *process) {
             return;
         }
-        let before = self.met.write().insert(node, process.into());
-        if before.is_some_and(|before| !is_known(&before)) {
+        // Whoever finds it known finds the loss noted.
+        let mut met = self.met.write();
+        if met.insert(node, process.into()).is_some_and(|before| *before != *process) {
             self.note(node);
         }
     }
@@ -57,7 +70,8 @@ mod tests {
     #[test]
     fn losses_count_since_then_and_of_those_servers() {
         let losses = Losses::default();
-        losses.note(3);
+        losses.note_demoted(3);
+        assert!(losses.had_slots(3) && !losses.had_slots(4));
         let count = losses.count();
         assert!(!losses.is_any_since(count, |_| true) && losses.is_any_since(0, |node| node == 3));
         losses.meet(4, b"one");

@@ -19,7 +19,7 @@ use std::time::Duration;
 use telemetry::{log, logger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
-use wire::scan::{Kind, Scanner};
+use wire::scan::Scanner;
 use wire::{Decoder, Protocol, Value, encode_request};
 
 /// How long a link that cannot connect waits before it tries again.

@@ -140,8 +140,11 @@ impl Runner {
     /// Has a client wait for what it has written, unless that may be lost, of which it is told once.
     fn wait(&self, front: &mut Front) -> Verdict {
         let (written, losses) = (front.written, &self.proxy.upstream.losses);
-        let version = self.links.borrow().routes.version;
-        let is_written_to = |node| !written.is_nothing() && written.has(node, version);
+        let routes = self.links.borrow().routes.clone();
+        // Or was, before slots went elsewhere; a replica that was replaced is no loss.
+        let is_master = |node| routes.masters.contains(&node) || losses.had_slots(node);
+        let is_written_to =
+            |node| !written.is_nothing() && written.has(node, routes.version) && is_master(node);
         match losses.is_any_since(written.losses(), is_written_to) {
             true => {
                 front.written.begin(losses.count());

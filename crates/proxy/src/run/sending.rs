@@ -177,7 +177,6 @@ impl Runner {
         front.is_alone = true;
         front.block();
         let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
-        let has_written = !front.written.is_nothing();
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
             let way = LinkTo { node, protocol, db, is_replica: false };
             let at = links.take_own(Lane { client, number: part + 1 }, way);
@@ -187,8 +186,7 @@ impl Runner {
                 replies,
                 needs_all: true,
                 waits,
-                unless_executed: Some(links::MAY_BE_LOST).filter(|_| has_written),
-                unless_lost: Some(front.written.losses()).filter(|_| has_written),
+                unless_lost: Some(front.written.losses()).filter(|_| !front.written.is_nothing()),
                 ..one
             };
             links.push_own(at, &bytes, pushed);

@@ -187,7 +187,7 @@ impl Upstream {
             (next.version, next.since) = (current.version + 1, Instant::now());
             // Who has no slots any more is no master, maybe, of which a copy goes on without what that one had.
             let lost = current.masters.iter().filter(|node| !next.masters.contains(node));
-            lost.for_each(|node| self.losses.note(*node));
+            lost.for_each(|node| self.losses.note_demoted(*node));
             self.version.store(next.version, Ordering::Release);
             *current = Arc::new(next);
         }
