@@ -322,9 +322,11 @@ impl Round<'_> {
     }
 }
 
+const REFUSED: &[u8] = b"is not served by a proxy";
+
 fn is_refusal(reply: &[u8]) -> bool {
     reply.starts_with(b"-CROSSSLOT ")
-        || reply.starts_with(b"-ERR proxy: ") && reply.ends_with(b"is not served by a proxy\r\n")
+        || reply.starts_with(b"-ERR proxy: ") && reply.windows(REFUSED.len()).any(|words| words == REFUSED)
 }
 
 #[test]

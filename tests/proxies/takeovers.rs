@@ -17,7 +17,7 @@ struct Line {
     proxied: Proxied,
     words: Vec<String>,
     address: SocketAddr,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Line {
@@ -33,7 +33,7 @@ impl Line {
         let (shards, port) = (places.join(","), address.port().to_string());
         let words = [&all[..], &["--proxy-shards", &shards, "--port", &port]].concat();
         let words = words.into_iter().map(str::to_owned).collect();
-        Line { proxied, words, address, _dir: dir }
+        Line { proxied, words, address, dir }
     }
 
     fn next(&self) -> Server {
@@ -107,10 +107,11 @@ fn nobody_notices_a_takeover() {
 fn a_process_that_does_not_come_up_takes_nothing_over() {
     let line = Line::begin(&[]);
     let mut kept = line.connect();
-    // It gets the sockets, and then has another that cannot be had.
+    // It gets the sockets, and then cannot read its users.
     let mut words = line.words.clone();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    words.extend(["--tls-port".to_owned(), taken.local_addr().unwrap().port().to_string()]);
+    let users = line.dir.path().join("users.acl");
+    std::fs::write(&users, "user somebody +nosuchcommand\n").unwrap();
+    words.extend(["--aclfile".to_owned(), users.to_string_lossy().into_owned()]);
     let mut command = Command::new(tarn_path());
     command
         .arg("proxy")
@@ -119,6 +120,8 @@ fn a_process_that_does_not_come_up_takes_nothing_over() {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     assert!(!command.status().unwrap().success());
+    let pid = std::fs::read_to_string(line.file("--pidfile")).unwrap();
+    assert_eq!(pid.trim(), line.proxied.proxy.pid().to_string());
     assert_eq!(call_line(&mut kept, "SET k v"), ok());
     assert_eq!(call_line(&mut line.connect(), "GET k"), text("v"));
     wait_until("the next may come", || line.proxied.proxy.output().contains("Nobody has taken over"));

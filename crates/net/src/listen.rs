@@ -64,14 +64,14 @@ impl Listeners {
     /// A sentence that names the address; one of them is not named.
     pub fn bind_or_take(config: &Config, mut there: Vec<Socket>) -> io::Result<Listeners> {
         // A port that is free at one address may be taken at the next.
-        let attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
-        for _ in 1..attempts {
+        let mut attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+        let bound = loop {
+            attempts -= 1;
             match Listeners::bind_once(config, &mut there) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                result => return result,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}
+                result => break result?,
             }
-        }
-        let bound = Listeners::bind_once(config, &mut there)?;
+        };
         match there.iter().find_map(|socket| socket.local_addr().ok()?.as_socket()) {
             None => Ok(bound),
             Some(address) => {

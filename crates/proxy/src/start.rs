@@ -109,6 +109,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     encryption::begin(&host.net.tls, config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
     let mut taken = takeover::take(config)?;
+    host.net.doors.set_shared(!taken.sockets.is_empty());
     let listeners = Listeners::bind_or_take(config, std::mem::take(&mut taken.sockets))?;
     log!(
         Notice,

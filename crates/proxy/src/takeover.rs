@@ -101,12 +101,14 @@ fn receive(from: UnixStream) -> io::Result<Taken> {
 pub fn begin(proxy: &Arc<Proxy>) {
     let Some(path) = path_of(proxy.host.engine.config.proxy_takeover()) else { return };
     let (proxy, from) = (proxy.clone(), proxy.taken.lock().from.take());
-    let run = move || match settle(&path, from) {
+    let is_taken = from.is_some();
+    let run = move || match settle(&proxy, &path, from) {
         Ok(listener) => hand_over(&proxy, listener, &path),
-        Err(error) => {
+        Err(error) if is_taken => {
             log!(Warning, "This process ends, since the one that ran goes on: {error}");
             proxy.host.stop(1);
         }
+        Err(error) => log!(Warning, "Nobody will be able to take over by {}: {error}", path.display()),
     };
     if let Err(error) = std::thread::Builder::new().name("takeover".to_owned()).spawn(run) {
         log!(Warning, "Nobody will be able to take over from this process: {error}");
@@ -117,25 +119,40 @@ pub fn begin(proxy: &Arc<Proxy>) {
 ///
 /// # Errors
 /// It is there still, or nobody could take over from this process.
-fn settle(path: &Path, from: Option<UnixStream>) -> io::Result<UnixListener> {
-    if let Some(mut from) = from {
-        let mut answer = [0; LEFT.len()];
-        match from.write_all(SERVES).and_then(|()| from.read_exact(&mut answer)) {
-            Ok(()) if answer == *LEFT => log!(Notice, "Taken over from the proxy that ran"),
-            // It may have ended, or given this process up.
-            _ if UnixStream::connect(path).is_ok() => {
-                return Err(io::Error::other("it has not waited for so long"));
-            }
-            _ => log!(Notice, "The proxy that ran has ended"),
-        }
-    }
+fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<UnixListener> {
     // Whoever may connect may have the clients: nobody else, from the first moment on.
     let fresh = path.with_extension(std::process::id().to_string());
     Fs::Real.remove_socket(&fresh)?;
     let listener = UnixListener::bind(&fresh)?;
     Fs::Real.set_permissions(&fresh, 0o600)?;
-    Fs::Real.rename(&fresh, path)?;
+    let is_taken = from.is_some();
+    if let Some(from) = from {
+        wait_for_old(from, path).inspect_err(|_| drop(Fs::Real.remove_socket(&fresh)))?;
+    }
+    proxy.net().doors.set_shared(false);
+    match Fs::Real.rename(&fresh, path) {
+        Err(error) if !is_taken => return Err(error),
+        Err(error) => log!(Warning, "Nobody will be able to take over by {}: {error}", path.display()),
+        Ok(()) => {}
+    }
+    if is_taken {
+        log!(Notice, "Taken over from the proxy that ran");
+    }
     Ok(listener)
+}
+
+/// Tells the old process that this one serves, and waits until it has left.
+///
+/// # Errors
+/// It has not.
+fn wait_for_old(mut from: UnixStream, path: &Path) -> io::Result<()> {
+    let mut answer = [0; LEFT.len()];
+    match from.write_all(SERVES).and_then(|()| from.read_exact(&mut answer)) {
+        Ok(()) if answer == *LEFT => Ok(()),
+        // It has given this process up, or may have ended.
+        _ if UnixStream::connect(path).is_ok() => Err(io::Error::other("it has not waited for so long")),
+        _ => Ok(()),
+    }
 }
 
 /// Waits for a new process, and for the end of all connections then.
@@ -149,7 +166,7 @@ fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
                 break;
             }
             Err(error) => {
-                proxy.net().doors.keep();
+                proxy.net().doors.set_shared(false);
                 log!(Warning, "Nobody has taken over by {}: {error}", path.display());
             }
         }
@@ -178,7 +195,8 @@ fn drain(proxy: &Proxy) {
 /// Gives the sockets to a new process, and waits until that one serves.
 fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<UnixStream> {
     to.set_read_timeout(Some(PATIENCE))?;
-    let sockets = proxy.net().doors.share()?;
+    proxy.net().doors.set_shared(true);
+    let sockets = proxy.net().doors.sockets()?;
     let descriptors: Vec<_> = sockets.iter().map(Socket::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -61,19 +61,17 @@ impl Doors {
         open.iter().find(|door| door.speech == speech).map_or(0, |door| door.address.port())
     }
 
-    /// The sockets, for another process to accept from. From now on nobody moves to others.
+    /// The sockets, for another process to accept from.
     ///
     /// # Errors
     /// If the process has no file left.
-    pub fn share(&self) -> io::Result<Vec<Socket>> {
-        let open = self.open.lock();
-        self.are_shared.store(true, Ordering::Relaxed);
-        open.iter().map(|door| door.socket.try_clone()).collect()
+    pub fn sockets(&self) -> io::Result<Vec<Socket>> {
+        self.open.lock().iter().map(|door| door.socket.try_clone()).collect()
     }
 
-    /// The other process has not come up: they are this one's alone.
-    pub fn keep(&self) {
-        self.are_shared.store(false, Ordering::Relaxed);
+    /// Whether another process has the sockets, too: then nobody moves to others.
+    pub fn set_shared(&self, are_shared: bool) {
+        self.are_shared.store(are_shared, Ordering::Relaxed);
     }
 
     /// Accepts from none of them any more. Whoever else has the sockets does; who is in their queues stays there.

@@ -44,8 +44,9 @@ impl Links {
         let is_read =
             Parser::new().parse(sent, &Limits::default(), &mut batch, 2).is_ok() && batch.len() == 1;
         // Of several, and of what was asked in other words, the name alone.
-        let is_it =
-            |request: &Request<'_>| command::table::find(request.arg(0)).is_some_and(|one| one.id == id);
+        let is_it = |request: &Request<'_>| {
+            self.proxy.host.names.find_for(request).is_some_and(|found| found.id == id)
+        };
         let mut words: Vec<&[u8]> = match is_read && is_it(&batch.request(0, sent)) {
             true => batch.request(0, sent).iter().collect(),
             false => vec![name],

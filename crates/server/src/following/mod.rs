@@ -187,7 +187,10 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
     if is_follower {
         become_follower(server);
         blocking::cut_all(server, server.engine.following_guest());
-        server.following.state.lock().is_carried_out = true;
+        let mut state = server.following.state.lock();
+        // Another order may have come meanwhile, which is not carried out by this one.
+        state.is_carried_out |= state.order == order;
+        drop(state);
         link::run(server, order);
     } else {
         become_master(server, order);
