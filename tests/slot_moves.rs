@@ -8,7 +8,7 @@ use crate::clusters::rounds::{rounds, tags};
 use crate::operators::{refused_by, shown_by};
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::ask::{call, ok};
 use testkit::{Budget, Client};
@@ -23,6 +23,14 @@ const FAULT_MS_MAX: u64 = 2000;
 /// The master of a shard, as the config server says.
 fn master(topology: &Topology, shard: u16) -> ServerId {
     topology.master_of(ShardId(shard)).expect("there is one").id
+}
+
+/// What a config server says of the cluster; nothing where none answers.
+fn status(cluster: &Cluster) -> serde_json::Value {
+    match cluster.ask_config(&["CLUSTER", "STATUS", "JSON"]) {
+        Some(Value::Bulk(text)) => serde_json::from_slice(&text).expect("it is JSON"),
+        _ => serde_json::Value::Null,
+    }
 }
 
 /// Has slots go to a shard; gives how that ended.
@@ -289,6 +297,35 @@ fn whoever_shows_how_slots_move_goes_on_to_another_config_server() {
     });
 }
 
+/// A move takes no more than its rate says however little that is, says so meanwhile, and is faster as soon as it may be.
+#[test]
+fn a_move_keeps_to_its_rate_however_low() {
+    const RATE: u64 = 1000;
+    // As much as is sent at a time, and what is written when a rate is told.
+    const PIECES: u64 = 300_000;
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let source = master(&cluster.topology().expect("it is there"), 0);
+    let tag = &tags(1, |slot| slot < 2000)[0];
+    let mut client = cluster.connect(source).unwrap();
+    for number in 0..10 {
+        call(&mut client, &["SET", &format!("long{number}{{{tag}}}"), &"x".repeat(100_000)]);
+    }
+    let told = |words: &[&str]| matches!(cluster.ask_config(words), Some(Value::Simple(_)));
+    cluster::wait_until("the rate is known", || told(&["CLUSTER", "SET", "move-rate", &RATE.to_string()]));
+    let began = Instant::now();
+    assert_eq!(move_slots(&cluster, 1, &["0-1999".to_owned()]), Ok(()));
+    let mut is_told = false;
+    cluster::wait_until("it has said how far it is", || {
+        let bytes = status(&cluster)["moves"][0]["figures"]["bytes"].as_u64().unwrap_or_default();
+        let most = PIECES + RATE * began.elapsed().as_secs();
+        assert!(bytes <= most, "{bytes} bytes were sent, {most} at most were due");
+        is_told |= bytes > 0;
+        is_told && began.elapsed() > Duration::from_secs(6)
+    });
+    cluster::wait_until("it may be faster", || told(&["CLUSTER", "SET", "move-rate", "0"]));
+    assert_eq!(wait_for_moves(&cluster), None);
+}
+
 /// The master that is to have the slots is cut off from the config servers, and from nobody else, just before they switch: it does not hear that requests are held back for it.
 #[test]
 fn clients_are_served_while_the_target_does_not_hear_that_slots_switch() {
@@ -317,19 +354,13 @@ fn clients_are_served_while_the_target_does_not_hear_that_slots_switch() {
         call(&mut client, &["SET", &format!("long{number}{{{tag}}}"), &"x".repeat(200_000)]);
     }
     assert_eq!(move_slots(&cluster, 1, &["0-1999".to_owned()]), Ok(()));
-    let status = |what: &str| -> serde_json::Value {
-        let Some(Value::Bulk(text)) = cluster.ask_config(&["CLUSTER", "STATUS", "JSON"]) else {
-            return serde_json::Value::Null;
-        };
-        serde_json::from_slice::<serde_json::Value>(&text).expect("it is JSON")[what].clone()
-    };
     // How far it is only the config server that leads knows, which is not always the one that answers: it takes a second for each of a dozen pieces.
-    let began = std::time::Instant::now();
-    while began.elapsed() < std::time::Duration::from_secs(2) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
         is_counted(&mut client);
     }
     cluster.links(target).expect("they can be cut").cut_off_from_config();
-    let lives = || status("shards")[1]["servers"][0]["lives"].as_bool();
+    let lives = || status(&cluster)["shards"][1]["servers"][0]["lives"].as_bool();
     cluster::wait_until("the target is not heard of", || {
         is_counted(&mut client);
         lives() == Some(false)

@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::shard::Address;
 use engine::slot_copy::{self, Copied, Taker};
 use keyspace::{DbIndex, Slot};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -127,28 +127,28 @@ impl<'g> Giving<'g> {
         let (mut asking, epoch) = self.reach()?;
         self.bring_libraries(&mut asking)?;
         let epochs = (self.epoch, epoch);
-        let progress = RefCell::new(Progress { config, one, of: self.keys(), told_at: None });
-        let rate = self.rate(&progress)?;
+        let mut progress = Progress { config, one, of: self.keys(), keys: 0, behind: 0, told_at: None };
+        let rate = self.rate(&mut progress)?;
         let (mut stream, beginning) = SlotStream::begin(self.server, one.id)?;
-        let mut link = Link::new(&self, asking, rate);
+        let mut link = Link::new(&self, asking, rate, progress);
         let slots: Vec<Slot> = one.each_slot().map(Slot).collect();
-        let mut sender = Sender { link: &mut link, stream: &mut stream, progress: &progress };
+        let mut sender = Sender { link: &mut link, stream: &mut stream };
         let engine = &self.server.engine;
         let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
         loop {
-            self.catch_up(&mut link, &mut stream, &copied, &progress)?;
+            self.catch_up(&mut link, &mut stream, &copied)?;
             self.asks.set(true);
             // Whoever is not heard now is asked again, when what came in between is sent, too.
-            match progress.borrow_mut().config.say_caught_up(one, epochs) {
+            match link.progress.config.say_caught_up(one, epochs) {
                 Ok(()) => break,
                 Err(_) => thread::sleep(LOOK_AGAIN),
             }
         }
-        let (config, sent) = (progress.into_inner().config, link.sent);
         // Somebody may be waiting from here on.
         link.follow(Some(0));
         self.hand_over(&mut link, &mut stream, &copied)?;
-        drop((link, stream));
+        let Link { progress, asking, sent, .. } = link;
+        drop((asking, stream));
         log!(
             Notice,
             "Move {}: {} keys, {sent} bytes were sent in {:.2?}",
@@ -156,15 +156,14 @@ impl<'g> Giving<'g> {
             copied.keys(),
             self.began.elapsed()
         );
-        self.conclude(config, epochs)
+        self.conclude(progress.config, epochs)
     }
 
     /// How fast it may send: nothing is sent before somebody says so, since what an operator has set may be little.
-    fn rate(&self, progress: &RefCell<Progress<'_, '_>>) -> io::Result<u64> {
+    fn rate(&self, progress: &mut Progress<'_, '_>) -> io::Result<u64> {
         loop {
-            let mut progress = progress.borrow_mut();
             progress.told_at = None;
-            if let Some(rate) = progress.tell(0, 0, 0) {
+            if let Some(rate) = progress.tell(0) {
                 return Ok(rate);
             }
             self.look()?;
@@ -252,17 +251,16 @@ impl<'g> Giving<'g> {
     /// Sends what was written meanwhile, until little is left.
     fn catch_up(
         &self,
-        link: &mut Link<'_>,
+        link: &mut Link<'_, '_>,
         stream: &mut SlotStream<'_>,
         copied: &Copied,
-        progress: &RefCell<Progress<'_, '_>>,
     ) -> Result<(), Failure> {
         let began = Instant::now();
         loop {
             self.look()?;
             stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
             link.settle()?;
-            link.follow(progress.borrow_mut().tell(copied.keys(), link.sent, stream.behind()));
+            link.is_so_far(copied.keys(), stream.behind());
             if stream.behind() <= BEHIND_BYTES {
                 return Ok(());
             }
@@ -276,7 +274,7 @@ impl<'g> Giving<'g> {
     /// When requests are held back: everything that they have done is sent, and answered.
     fn hand_over(
         &self,
-        link: &mut Link<'_>,
+        link: &mut Link<'_, '_>,
         stream: &mut SlotStream<'_>,
         copied: &Copied,
     ) -> Result<(), Failure> {
@@ -326,7 +324,7 @@ impl<'g> Giving<'g> {
 
     /// Has the other master say, as one that knows that the slots are about to be its own, that it has everything still. One that does not hear of it is not waited for
     /// for long: READY was not said, so the slots are this shard's in any case, and are served again as soon as the config servers have heard that the attempt is over.
-    fn confirm(&self, link: &mut Link<'_>) -> io::Result<()> {
+    fn confirm(&self, link: &mut Link<'_, '_>) -> io::Result<()> {
         let began = Instant::now();
         loop {
             self.look()?;
@@ -369,18 +367,22 @@ impl<'g> Giving<'g> {
 struct Progress<'p, 'c> {
     config: &'p mut Config<'c>,
     one: &'p Move,
+    /// How many keys there were at the beginning, and are copied.
     of: u64,
+    keys: u64,
+    /// Bytes of the stream that are not sent yet.
+    behind: u64,
     told_at: Option<Instant>,
 }
 
 impl Progress<'_, '_> {
-    /// Gives the rate, if it was told one.
-    fn tell(&mut self, keys: u64, bytes: u64, behind: u64) -> Option<u64> {
+    /// Says also how much was sent. Gives the rate, if it was told one.
+    fn tell(&mut self, bytes: u64) -> Option<u64> {
         if self.told_at.is_some_and(|told_at| told_at.elapsed() < PROGRESS) {
             return None;
         }
         self.told_at = Some(Instant::now());
-        let of = self.of;
+        let Progress { of, keys, behind, .. } = *self;
         self.config.say_progress(self.one, format!("keys={keys} bytes={bytes} of={of} behind={behind}"))
     }
 }
@@ -395,10 +397,22 @@ struct Pace {
     sent: u64,
 }
 
+impl Pace {
+    /// How long it is until so much may have been sent, if it is not yet.
+    fn left(self, sent: u64) -> Option<Duration> {
+        if self.rate == 0 {
+            return None;
+        }
+        let due = Duration::from_secs_f64((sent - self.sent) as f64 / self.rate as f64);
+        due.checked_sub(self.from.elapsed()).filter(|left| !left.is_zero())
+    }
+}
+
 /// What was sent to the other server, and is to be.
-struct Link<'l> {
+struct Link<'l, 'c> {
     giving: &'l Giving<'l>,
     asking: Asking<'l>,
+    progress: Progress<'l, 'c>,
     /// How long what is not answered is.
     outstanding: VecDeque<usize>,
     bytes: usize,
@@ -408,10 +422,36 @@ struct Link<'l> {
     pending: Option<(DbIndex, Vec<u8>)>,
 }
 
-impl<'l> Link<'l> {
-    fn new(giving: &'l Giving<'l>, asking: Asking<'l>, rate: u64) -> Link<'l> {
+impl<'l, 'c> Link<'l, 'c> {
+    fn new(
+        giving: &'l Giving<'l>,
+        asking: Asking<'l>,
+        rate: u64,
+        progress: Progress<'l, 'c>,
+    ) -> Link<'l, 'c> {
         let pace = Pace { rate, from: Instant::now(), sent: 0 };
-        Link { giving, asking, outstanding: VecDeque::new(), bytes: 0, sent: 0, pace, pending: None }
+        Link {
+            giving,
+            asking,
+            progress,
+            outstanding: VecDeque::new(),
+            bytes: 0,
+            sent: 0,
+            pace,
+            pending: None,
+        }
+    }
+
+    /// Notes how many keys are copied, and how much of the stream is to be sent yet.
+    fn is_so_far(&mut self, keys: u64, behind: u64) {
+        (self.progress.keys, self.progress.behind) = (keys, behind);
+        self.tell();
+    }
+
+    /// Says how far it is now and then, and is told how fast it may be.
+    fn tell(&mut self) {
+        let rate = self.progress.tell(self.sent);
+        self.follow(rate);
     }
 
     /// Keeps to another rate from now on.
@@ -448,17 +488,11 @@ impl<'l> Link<'l> {
         self.rest()
     }
 
-    /// Rests for some time where it is ahead of its rate: what is sent next is measured again.
-    fn rest(&self) -> io::Result<()> {
-        let Pace { rate, from, sent } = self.pace;
-        if rate == 0 {
-            return Ok(());
-        }
-        let due = Duration::from_secs_f64((self.sent - sent) as f64 / rate as f64);
-        let left = due.saturating_sub(from.elapsed());
-        let until = Instant::now() + left.min(PROGRESS);
-        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+    /// Rests until what was sent is due, however long that is, by a rate that may be changed meanwhile.
+    fn rest(&mut self) -> io::Result<()> {
+        while let Some(left) = self.pace.left(self.sent) {
             self.giving.look()?;
+            self.tell();
             thread::sleep(left.min(LOOK_AGAIN));
         }
         Ok(())
@@ -481,13 +515,12 @@ impl<'l> Link<'l> {
 }
 
 /// Sends a copy, and what is written meanwhile.
-struct Sender<'s, 'l, 'p, 'c> {
-    link: &'s mut Link<'l>,
+struct Sender<'s, 'l, 'c> {
+    link: &'s mut Link<'l, 'c>,
     stream: &'s mut SlotStream<'l>,
-    progress: &'s RefCell<Progress<'p, 'c>>,
 }
 
-impl Taker for Sender<'_, '_, '_, '_> {
+impl Taker for Sender<'_, '_, '_> {
     fn take(&mut self, db: DbIndex, requests: Vec<u8>) -> io::Result<()> {
         self.link.send(db, &requests)
     }
@@ -498,8 +531,7 @@ impl Taker for Sender<'_, '_, '_, '_> {
             let link = &mut *self.link;
             self.stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
         }
-        let told = self.progress.borrow_mut().tell(copied.keys(), self.link.sent, self.stream.behind());
-        self.link.follow(told);
+        self.link.is_so_far(copied.keys(), self.stream.behind());
         Ok(())
     }
 }
