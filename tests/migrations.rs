@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use sys::Prng;
 use testkit::ask::{ask, call_line, call_line_well, call_well, ok, shown, text, wait_until};
 use testkit::contents::{LeftOut, now_ms};
@@ -89,6 +90,15 @@ impl Import {
         self.await_words("s behind");
     }
 
+    /// The same of a copy that is made when this has been said.
+    pub(crate) fn await_stream_behind(&mut self, words: &str) {
+        self.await_words(words);
+        wait_until("the new copy's stream is followed", || {
+            let output = self.output();
+            output.rsplit_once(words).is_some_and(|(_, behind)| behind.contains("s behind"))
+        });
+    }
+
     pub(crate) fn ask_to_cut_over(&self) {
         let output =
             Command::new(tarn_path()).args(["migrate", "cut-over", "--to", &self.to]).output().unwrap();
@@ -148,6 +158,8 @@ impl Load {
         let begin = |(number, place): (usize, &SocketAddr)| {
             let (is_over, written) = (is_over.clone(), written.clone());
             let mut client = Client::connect(*place).unwrap();
+            // Who writes is held until a cut-over is over, and what has come of it is looked at.
+            client.stream().set_read_timeout(Some(Duration::from_secs(180))).unwrap();
             let mut random = Prng::from_seed(seed + number as u64);
             thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -292,7 +304,7 @@ fn nothing_is_done_twice_where_connections_to_the_target_are_lost() {
             false => (Way::Back, random.below(6_000)),
         };
         relay.cut_behind(way, bytes);
-        relay.wait_until(std::time::Duration::from_secs(60), |seen| seen.open == 0);
+        relay.wait_until(Duration::from_secs(60), |seen| seen.open == 0);
         relay.mend();
         load.await_more(20);
     }
@@ -314,7 +326,7 @@ fn a_source_that_is_lost_for_a_while_is_gone_on_from() {
     let mut random = Prng::from_seed(budget.seed);
     for _ in 0..3 {
         relay.cut_behind(Way::Back, random.below(20_000));
-        relay.wait_until(std::time::Duration::from_secs(60), |seen| seen.open == 0);
+        relay.wait_until(Duration::from_secs(60), |seen| seen.open == 0);
         load.await_more(20);
         let before = import.output().matches("goes on from offset").count();
         relay.mend();
@@ -338,12 +350,14 @@ fn a_source_that_has_lost_its_stream_is_copied_anew_and_what_it_deleted_is_gone(
     call_line_well(&mut client, "DEL key1 key2 key3");
     call_line_well(&mut client, "DEBUG CHANGE-REPL-ID");
     relay.mend();
+    // So slowly that it is cut off amid the copy.
+    relay.throttle(Way::Back, 40_000);
     import.await_words("everything is copied anew");
     relay.cut();
     import.await_words("the new copy is tried again");
     relay.mend();
     import.await_words("does not have its stream any more");
-    import.await_words("what an earlier copy has left in the target is removed");
+    import.await_stream_behind("what an earlier copy has left in the target is removed");
     import.cut_over();
     must_be_equal(&source, target.address());
     assert!(info(&mut client, "sync_full") > 1);
@@ -384,16 +398,17 @@ fn a_target_that_is_behind_does_not_take_away_what_was_given_more_time() {
     let mut client = source.connect().unwrap();
     let mut import = Import::begin(source.address(), relay.address(), &["--verify"]);
     import.await_stream();
-    for line in ["HSET session a 1 b 2", "PEXPIRE session 500", "SET short 1 PX 300"] {
+    for line in ["HSET session a 1 b 2", "PEXPIRE session 8000", "SET short 1 PX 8000"] {
         call_line_well(&mut client, line);
     }
     let mut here = target.connect().unwrap();
     wait_until("it is there", || call_line(&mut here, "EXISTS session short") == Value::Int(2));
-    let over = now_ms(&mut client).unwrap() + 600;
+    let over = now_ms(&mut client).unwrap() + 8000;
     relay.stop(Way::There);
     for line in ["HSET session c 3", "PEXPIRE session 100000"] {
         call_line_well(&mut client, line);
     }
+    assert_eq!(call_line(&mut client, "HLEN session"), Value::Int(3), "its first time was not over yet");
     wait_until("its first time is over", || now_ms(&mut client).unwrap() > over);
     relay.mend();
     import.cut_over();
@@ -479,6 +494,8 @@ fn databases_that_are_emptied_or_exchanged_are_so_in_the_target() {
     ] {
         call_line_well(&mut client, line);
     }
+    // What asks for the cut-over would be emptied with its database.
+    assert_eq!(call_line(&mut client, "WAIT 1 15000"), Value::Int(1));
     import.cut_over();
     must_be_equal(&source, target.address());
     let mut here = target.connect().unwrap();
@@ -532,7 +549,7 @@ fn a_target_that_comes_back_with_a_part_of_the_copy_when_it_is_whole_is_copied_t
         call_well(&mut client, &["SET", &format!("key{number}"), &"text".repeat(28_000)]);
     }
     let relay = Relay::to(target.address()).unwrap();
-    relay.delay(Way::There, std::time::Duration::from_millis(200));
+    relay.delay(Way::There, Duration::from_millis(200));
     let mut import = Import::begin(source.address(), relay.address(), &[]);
     let size = |here: &mut Client| match call_line(here, "DBSIZE") {
         Value::Int(size) => usize::try_from(size).unwrap(),
@@ -544,8 +561,7 @@ fn a_target_that_comes_back_with_a_part_of_the_copy_when_it_is_whole_is_copied_t
     target.restart().unwrap();
     relay.aim(target.address());
     relay.mend();
-    import.await_words("copied anew");
-    import.await_stream();
+    import.await_stream_behind("copied anew");
     import.cut_over();
     assert_eq!(size(&mut target.connect().unwrap()), KEYS);
 }

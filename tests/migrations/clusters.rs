@@ -296,7 +296,7 @@ pub(super) fn move_slot(places: &[SocketAddr], slot: u16, (from, to): (usize, us
             panic!("keys are a list")
         };
         for key in &keys {
-            call(&mut clients[from], &["MIGRATE", "127.0.0.1", &port, &shown(key), "0", "5000"]);
+            call(&mut clients[from], &["MIGRATE", "127.0.0.1", &port, &shown(key), "0", "20000", "REPLACE"]);
         }
         keys.is_empty()
     });
@@ -364,7 +364,7 @@ fn a_target_behind_a_proxy_is_copied_to_anew_when_a_connection_is_lost() {
     load.await_more(10);
     cut(&[proxied.proxy.address()]);
     import.await_words("copied anew");
-    import.await_words("what an earlier copy has left in the target is removed");
+    import.await_stream_behind("what an earlier copy has left in the target is removed");
     load.await_more(10);
     import.cut_over();
     let places: Vec<SocketAddr> = proxied.shards.iter().map(Server::address).collect();

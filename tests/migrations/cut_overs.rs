@@ -5,10 +5,10 @@ use super::{Import, Load, await_copy, end, fill, must_be_equal, redis, tarn_serv
 use crate::bench_cluster::redis_cluster;
 use crate::imports::complaint;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::ask::{ask, call_line, call_line_well, ok, wait_until};
 use testkit::{Budget, Client, Relay, Server, Way};
-use wire::key_slot;
+use wire::{Value, key_slot};
 
 /// Bytes a second at which times to live of thousands of keys take long to put right.
 const SLOW: u64 = 4000;
@@ -43,9 +43,13 @@ fn masters_that_were_added_meanwhile_are_gone_over_at_the_end() {
     let places: Vec<SocketAddr> = targets.iter().map(Server::address).collect();
     let slot = key_slot(b"key7");
     let from = usize::from(slot) * 2 / wire::SLOTS;
-    // Its marks go along.
     call_line_well(&mut client, "SET key7 8 EX 6000");
+    let mut holder = Client::connect(places[from]).unwrap();
+    wait_until("it is there", || ask(&mut holder, &["GET", "key7"]) == "8");
+    // Its marks go along.
+    let moving = Instant::now();
     move_slot(&places, slot, (from, 2));
+    let moving = moving.elapsed().as_millis() as i64 + 1;
     wait_until("all know where it is", || {
         connect(&places)
             .iter_mut()
@@ -53,8 +57,19 @@ fn masters_that_were_added_meanwhile_are_gone_over_at_the_end() {
     });
     import.cut_over();
     let mut here = connect(&places);
-    assert_eq!(contents(&mut [client]), contents(&mut here));
-    assert_eq!(ask(&mut here[2], &["GET", "key7"]), "8");
+    // MIGRATE says how long a key has left: it lives longer by as long as that was under way.
+    let at = |client: &mut Client| match call_line(client, "PEXPIRETIME key7") {
+        Value::Int(at) => at,
+        other => panic!("{other:?}"),
+    };
+    let longer = at(&mut here[2]) - at(&mut client);
+    assert!((0..=moving).contains(&longer), "{longer} ms of {moving}");
+    let [there, here] = [contents(&mut [client]), contents(&mut here)].map(|mut contents| {
+        let key7 = contents.remove("key7").unwrap();
+        assert!(key7.starts_with("8 "), "{key7}");
+        contents
+    });
+    assert_eq!(there, here);
 }
 
 #[test]
@@ -159,7 +174,7 @@ fn a_master_of_the_target_that_comes_back_with_less_between_two_runs_is_copied_t
     });
     let mut import = Import::begin(source.address(), places[state], &[]);
     import.await_words("may have less than it had answered");
-    import.await_words("what an earlier copy has left in the target is removed");
+    import.await_stream_behind("what an earlier copy has left in the target is removed");
     load.await_more(10);
     import.cut_over();
     assert_eq!(contents(&mut connect(&[source.address()])), contents(&mut connect(&places)));
@@ -192,10 +207,10 @@ fn writers_do_not_wait_for_a_target_that_gives_no_answer() {
     let (source, target) = (redis(&[]), tarn_server());
     fill(&source);
     let relay = Relay::to(target.address()).unwrap();
-    let mut import = slow_end(&source, &target, &relay, &["--hold", "3"]);
+    let mut import = slow_end(&source, &target, &relay, &["--hold", "10"]);
     relay.stop(Way::There);
     assert!(!import.wait().success());
-    import.await_words("for 3 s");
+    import.await_words("for 10 s");
     import.await_words("writers go on at the source");
     assert_eq!(call_line(&mut source.connect().unwrap(), "SET key1 2"), ok());
     relay.mend();
@@ -253,13 +268,13 @@ fn what_is_written_when_all_times_are_right_already_is_found() {
     }
     let relay = Relay::to(target.address()).unwrap();
     let mut import = slow_end(&source, &target, &relay, &[]);
-    relay.throttle(Way::There, 10 * SLOW);
+    relay.throttle(Way::There, 3 * SLOW);
     wait_until("all times are right", || held_back(&mut here, KEYS) == 0);
     relay.throttle(Way::There, SLOW);
     let passed = relay.passed(Way::There);
     wait_until("they are gone over again", || relay.passed(Way::There) > passed + 3 * SLOW);
-    call_line_well(&mut client, "CLIENT UNPAUSE");
-    call_line_well(&mut client, "SET key1 2");
+    // At once, since writers are told to wait again and again.
+    client.pipeline(&[&["CLIENT", "UNPAUSE"][..], &["SET", "key1", "2"]].map(<[&str]>::to_vec)).unwrap();
     relay.mend();
     assert!(!import.wait().success(), "{}", import.output());
     import.await_words("the source was written to after times to live were put right");
@@ -272,9 +287,9 @@ fn writers_who_were_not_held_for_a_moment_when_all_else_was_over_are_found() {
     let (source, target) = (redis(&[]), tarn_server());
     fill(&source);
     let (there, here) = (Relay::to(source.address()).unwrap(), Relay::to(target.address()).unwrap());
-    let mut import = Import::begin(there.address(), here.address(), &["--hold", "2"]);
+    let mut import = Import::begin(there.address(), here.address(), &[]);
     import.await_words(" 0 bytes and 0 s behind");
-    here.delay(Way::There, Duration::from_millis(200));
+    here.delay(Way::There, Duration::from_millis(500));
     import.ask_to_cut_over();
     let mut client = source.connect().unwrap();
     // What is left is to take away what was kept in the target.

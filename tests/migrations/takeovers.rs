@@ -2,7 +2,7 @@
 
 use super::{Import, Load, any_requests, await_copy, fill, must_be_equal, redis, tarn_server};
 use std::process::Command;
-use testkit::ask::{call_line_well, call_well};
+use testkit::ask::{call_line, call_line_well, call_well};
 use testkit::{Budget, Relay, Server, Way};
 
 fn signal(server: &Server, signal: &str) {
@@ -83,10 +83,16 @@ fn the_cut_over_is_made_by_the_run_that_has_taken_over_though_the_other_one_live
     fill(&source);
     let mut first = Import::begin(source.address(), target.address(), &[]);
     first.await_stream();
-    // Nothing is written, so that the first does not find out.
+    // Nothing is written, so that the first does not find out at once.
     let mut second = Import::begin(source.address(), target.address(), &["--verify"]);
     second.await_stream();
     second.cut_over();
-    assert!(!first.wait().success());
     must_be_equal(&source, target.address());
+    let mut client = source.connect().unwrap();
+    let before = call_line(&mut client, "GET key1");
+    for line in ["CLIENT UNPAUSE", "SET key1 later"] {
+        call_line_well(&mut client, line);
+    }
+    assert!(!first.wait().success());
+    assert_eq!(call_line(&mut target.connect().unwrap(), "GET key1"), before, "nobody brings it any more");
 }

@@ -5,6 +5,7 @@ use super::sorted;
 use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, Kind, wait_until};
 use crate::clusters::faults;
+use crate::slot_moves::{move_slots, wait_for_moves};
 use crate::tarn_path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,11 +206,8 @@ fn slots_of_a_tarn_cluster_move_under_load() {
         for (to, slots) in
             [("0", "5000-9000"), ("1", "0-3000"), ("2", "2000-8000"), ("0", "0-16383"), ("1", "8192-16383")]
         {
-            let moves = cluster.ask_config(&["CLUSTER", "MOVE-SLOTS", "-", to, slots]);
-            assert!(matches!(moves, Some(Value::Simple(_))), "{moves:?}");
-            wait_until("they have moved", || {
-                cluster.topology().is_some_and(|topology| topology.moves.is_empty())
-            });
+            assert_eq!(move_slots(&cluster, to.parse().unwrap(), &[slots.to_owned()]), Ok(()));
+            assert_eq!(wait_for_moves(&cluster), None);
         }
     });
     assert_eq!(errors, Vec::<String>::new());
@@ -226,7 +224,8 @@ fn masters_of_a_tarn_cluster_fail_under_load() {
     let proxy = proxy_of(&seeds.join(","), &[]);
     let errors = counted_while(&proxy, || {
         for shard in [ShardId(0), ShardId(1)] {
-            let master = cluster.topology().unwrap().master_of(shard).unwrap().id;
+            cluster.wait_until_whole();
+            let master = cluster.topology_before().master_of(shard).unwrap().id;
             cluster.kill(master);
             wait_until("another is master", || {
                 let topology = cluster.topology();
@@ -326,7 +325,7 @@ fn a_slot_that_is_half_elsewhere_is_listed_whole() {
         assert_eq!(done, testkit::ask::ok());
     }
     let port = nodes[target].address().port().to_string();
-    let moved = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", keys[0], keys[2]];
+    let moved = ["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS", keys[0], keys[2]];
     assert_eq!(call(&mut clients[source], &moved), testkit::ask::ok());
     assert_eq!(scan_all(&mut client, &[]), keys);
     assert_eq!(scan_all(&mut client, &["COUNT", "1", "TYPE", "string"]), keys);

@@ -5,6 +5,7 @@ use crate::departures::signal;
 use crate::tarn_path;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -33,6 +34,7 @@ impl Line {
         let (shards, port) = (places.join(","), address.port().to_string());
         let words = [&all[..], &["--proxy-shards", &shards, "--port", &port]].concat();
         let words = words.into_iter().map(str::to_owned).collect();
+        wait_until("it can be taken over", || Path::new(&path).exists());
         Line { proxied, words, address, dir }
     }
 
@@ -67,7 +69,7 @@ fn nobody_notices_a_takeover() {
                 let mut client = line.connect();
                 while !is_over.load(Ordering::Relaxed) {
                     // Half of them keep their connections for as long as they can.
-                    if number % 2 == 0 || told % 500 == 499 {
+                    if number % 2 == 0 || told % 50 == 49 {
                         client = line.connect();
                     }
                     count(&mut client, &key, &mut told);

@@ -361,6 +361,7 @@ impl Course<'_> {
             // Somebody else may ask, too.
             if asked.elapsed() >= ASKED_EVERY {
                 asked = Instant::now();
+                self.fail_if_anothers()?;
                 *is_asked |= self.is_asked()?;
             }
             if (*is_asked || self.options.until_caught_up) && self.is_nearly_there() {
@@ -375,7 +376,6 @@ impl Course<'_> {
     fn is_asked(&mut self) -> Result<bool, Ending> {
         let is_asked = self.target.value(CUT_OVER)?.is_some_and(|value| value == ASKED);
         if is_asked {
-            self.fail_if_anothers()?;
             asking::take(&mut self.target)?;
             say("the cut-over is asked for");
         }

@@ -99,7 +99,10 @@ impl Changes {
 
     fn is_wanted(&self, proxy: &Proxy) -> bool {
         let state = self.state.lock();
-        proxy.host.tracking.is_on() || state.wanted_at.is_some_and(|at| at.elapsed() < UNWANTED_MAX)
+        // Who waits is told, however long that takes.
+        !state.waiting.is_empty()
+            || proxy.host.tracking.is_on()
+            || state.wanted_at.is_some_and(|at| at.elapsed() < UNWANTED_MAX)
     }
 
     fn is_wanted_at(&self, proxy: &Proxy, node: NodeNo) -> bool {

@@ -108,6 +108,9 @@ impl Links {
                 Watching::Ends => 0,
             };
         }
+        if let Some(owner) = owner.filter(|_| pushed.waits.is_some()) {
+            self.proxy.waits.expect(owner);
+        }
         self.push(at, request, pushed);
     }
 
