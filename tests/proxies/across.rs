@@ -320,3 +320,36 @@ fn what_was_passed_on_is_measured_and_what_was_slow_is_noted_with_its_shard() {
     assert_eq!((&words[0][..], &words[3][..]), ("EVAL", &key[..]));
     assert_eq!(words[4], format!("(shard {})", proxied.shards[1].address()));
 }
+
+#[test]
+fn streams_of_several_servers_are_read_as_of_one() {
+    let proxied = Proxied::begin(3, &[]);
+    let alone = Server::start(Program::Redis, &[]).unwrap();
+    let mut clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
+    let keys = [2, 0, 1].map(|shard| proxied.key(shard));
+    let [first, second, third] = &keys;
+    let lines = [
+        format!("XADD {first} 1-1 f a"),
+        format!("XADD {first} 2-1 f b"),
+        format!("XADD {third} 1-1 f c"),
+        format!("XREAD STREAMS {first} {second} {third} 0 0 0"),
+        format!("XREAD COUNT 1 STREAMS {third} {first} {second} 0 0 0"),
+        format!("XREAD STREAMS {first} {third} {first} 1-1 1-1 0"),
+        format!("XREAD STREAMS {first} {second} {third} $ $ $"),
+        format!("XREAD STREAMS {first} {second} 0"),
+        format!("XREAD COUNT x STREAMS {first} {second} 0 0"),
+        format!("XREAD STREAMS {first} {second} 0 y"),
+    ];
+    for protocol in ["2", "3"] {
+        for client in &mut clients {
+            ask(client, &["HELLO", protocol]);
+            call_line(client, "FLUSHALL");
+        }
+        for line in &lines {
+            let [through, direct] = [0, 1].map(|at| call_line(&mut clients[at], line));
+            assert_eq!(through, direct, "{line}");
+        }
+    }
+    let waits = format!("XREAD BLOCK 10 STREAMS {first} {second} $ $");
+    assert!(is_error(&call_line(&mut clients[0], &waits), "CROSSSLOT"));
+}

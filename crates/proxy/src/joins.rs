@@ -7,7 +7,7 @@ use crate::slot_scans::SlotScan;
 use crate::upstream::NodeNo;
 use std::io::Write;
 use wire::number::parse_int;
-use wire::skip_reply;
+use wire::{Protocol, skip_reply};
 
 /// What is sent, to whom, and the slot of its keys, if they have one.
 pub type Part = (NodeNo, Option<u16>, Vec<u8>);
@@ -30,6 +30,8 @@ pub enum Join {
     First,
     /// One array of elements, each from the array of its server, in the order of the request: which server's the next one is.
     Places(Vec<u16>),
+    /// One answer of XREAD in this protocol: streams of which there is something, in the order of the request, by their parts and encoded names.
+    Streams(Protocol, Vec<(u16, Vec<u8>)>),
     /// One array of all their elements.
     Concat,
     /// One that is not null, if there is one; those from this one on are looked at first.
@@ -124,6 +126,7 @@ impl Join {
                 let picked = places.iter().map(|part| rests.get_mut(usize::from(*part))?.next().copied());
                 Some(array(&picked.collect::<Option<Vec<_>>>()?))
             }
+            Join::Streams(protocol, order) => streams(*protocol, order, parts),
             Join::Both => {
                 let arrays = parts.iter().map(|part| elements(part)).collect::<Option<Vec<_>>>()?;
                 let first = arrays.first()?;
@@ -149,6 +152,46 @@ fn least(parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     let in_place = |at: usize| least_of(arrays.iter().map(|array| number(array.get(at)?)).collect());
     let places = (0..arrays.first()?.len()).map(in_place).collect::<Option<Vec<_>>>()?;
     Some(array(&places.iter().map(|place| &place[..]).collect::<Vec<_>>()))
+}
+
+/// Each part has some of its streams, in their order.
+fn streams(protocol: Protocol, order: &[(u16, Vec<u8>)], parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let read = parts.iter().map(|part| if is_null(part) { Some(Vec::new()) } else { streams_of(part) });
+    let mut rests: Vec<_> = read.map(|read| Some(read?.into_iter().peekable())).collect::<Option<_>>()?;
+    let mut found = Vec::new();
+    for (part, name) in order {
+        let rest = rests.get_mut(usize::from(*part))?;
+        found.extend(rest.next_if(|(one, _)| *one == &name[..]).map(|(_, stream)| stream));
+    }
+    // Whatever is left is of no stream that was asked for.
+    if rests.iter_mut().any(|rest| rest.next().is_some()) {
+        return None;
+    }
+    let head = match (protocol, found.len()) {
+        (Protocol::Resp2, 0) => "*-1\r\n".to_owned(),
+        (Protocol::Resp3, 0) => "_\r\n".to_owned(),
+        (Protocol::Resp2, count) => format!("*{count}\r\n"),
+        (Protocol::Resp3, count) => format!("%{count}\r\n"),
+    };
+    Some([&[head.as_bytes()], &found[..]].concat().concat())
+}
+
+/// The streams of one answer: each one's encoded name, and all that is said of it.
+fn streams_of(reply: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let Some(pairs) = reply.strip_prefix(b"%") else {
+        let name = |stream| elements(stream)?.first().copied();
+        return elements(reply)?.into_iter().map(|stream| Some((name(stream)?, stream))).collect();
+    };
+    let end = pairs.iter().position(|byte| *byte == b'\n')? + 1;
+    let count = parse_int(pairs[..end].strip_suffix(b"\r\n")?)?;
+    let (mut rest, mut found) = (&pairs[end..], Vec::new());
+    for _ in 0..count.max(0) {
+        let name = skip_reply(rest).ok()??;
+        let all = name + skip_reply(&rest[name..]).ok()??;
+        found.push((&rest[..name], &rest[..all]));
+        rest = &rest[all..];
+    }
+    Some(found)
 }
 
 fn one_that_did(parts: &[Vec<u8>]) -> Vec<u8> {
@@ -236,6 +279,24 @@ mod tests {
         assert_eq!(joined(&Join::Running, &[idle, idle]), idle);
         assert_eq!(joined(&Join::AnyOne(0), &["$-1\r\n", "$-1\r\n"]), "$-1\r\n");
         assert_eq!(joined(&Join::Both, &["*2\r\n:1\r\n:1\r\n", "*2\r\n:0\r\n:1\r\n"]), "*2\r\n:0\r\n:1\r\n");
+    }
+
+    #[test]
+    fn streams_come_in_the_order_of_the_request() {
+        let order = ["a", "b", "c", "a"].map(|name| format!("$1\r\n{name}\r\n").into_bytes());
+        let order: Vec<(u16, Vec<u8>)> = [1, 0, 1, 1].into_iter().zip(order).collect();
+        let stream = |name| format!("*2\r\n$1\r\n{name}\r\n*0\r\n");
+        let join = Join::Streams(Protocol::Resp2, order.clone());
+        let two = format!("*2\r\n{}{}", stream("c"), stream("a"));
+        let one = format!("*1\r\n{}", stream("b"));
+        let both = format!("*3\r\n{}{}{}", stream("b"), stream("c"), stream("a"));
+        assert_eq!(joined(&join, &[&one, &two]), both);
+        assert_eq!(joined(&join, &["*-1\r\n", "*-1\r\n"]), "*-1\r\n");
+        assert_eq!(joined(&join, &[&two, &one]).as_bytes(), UNLIKE);
+        let join = Join::Streams(Protocol::Resp3, order);
+        let one = "%1\r\n$1\r\nb\r\n*0\r\n";
+        assert_eq!(joined(&join, &[one, "_\r\n"]), one);
+        assert_eq!(joined(&join, &["_\r\n", "_\r\n"]), "_\r\n");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum Plan {
     Read(NodeNo, Option<u16>, NodeNo),
     /// In parts to the servers of its keys.
     Parts(Split),
+    /// XREAD, in parts to the servers of its streams.
+    Streams(Protocol),
     /// To all.
     Everywhere(Gathering),
     /// To the server that its cursor names.
@@ -57,6 +59,7 @@ impl Plan {
             | Plan::Read(..)
             | Plan::Publish(..)
             | Plan::Parts(_)
+            | Plan::Streams(_)
             | Plan::Everywhere(_)
             | Plan::Scan
             | Plan::Computed(..)
@@ -121,6 +124,7 @@ pub fn parts_of(
             Parts { join: Some(Join::Corrected(by)), ..Parts::one(node, slot, encoded(request)) }
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
+        Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
         Plan::Everywhere(gathering) => {
             let bytes = encoded(request);
             let join = match gathering {
@@ -234,6 +238,40 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
     Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
 }
 
+/// XREAD's streams stand behind its options, all names in front of all places.
+fn split_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).map(|at| at + 1);
+    let count = at.map_or(0, |at| request.len() - at);
+    let Some(at) = at.filter(|_| count > 0 && count.is_multiple_of(2)) else {
+        // Any server says what is wrong with it.
+        return Some(Parts::one(*routes.masters.first()?, None, encoded(request)));
+    };
+    let mut streams: BTreeMap<(NodeNo, Option<u16>), Vec<usize>> = BTreeMap::new();
+    let mut owners = Vec::new();
+    for key in at..at + count / 2 {
+        let slot = key_slot(request.arg(key));
+        let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
+        owners.push((owner, key));
+        streams.entry(owner).or_default().push(key);
+    }
+    let numbers: BTreeMap<_, u16> = streams.keys().copied().zip(0..).collect();
+    let order = owners.iter().map(|(owner, key)| {
+        let mut name = Vec::new();
+        encode_arg(&mut name, request.arg(*key));
+        (numbers[owner], name)
+    });
+    let join = Join::Streams(protocol, order.collect());
+    let each = streams.into_iter().map(|((node, slot), keys)| {
+        let mut bytes = Vec::new();
+        encode_request_header(&mut bytes, at + 2 * keys.len());
+        (0..at).for_each(|word| encode_arg(&mut bytes, request.arg(word)));
+        keys.iter().for_each(|key| encode_arg(&mut bytes, request.arg(*key)));
+        keys.iter().for_each(|key| encode_arg(&mut bytes, request.arg(key + count / 2)));
+        (node, slot, bytes)
+    });
+    Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
+}
+
 fn encode(bytes: &mut Vec<u8>, request: &Request<'_>) {
     encode_request_header(bytes, request.len());
     request.iter().for_each(|arg| encode_arg(bytes, arg));
@@ -272,6 +310,22 @@ mod tests {
         assert_eq!(each, [(0, "MSET hello 2".to_owned()), (2, "MSET foo 1 foo 3".to_owned())]);
         assert_eq!(join, Some(Join::First));
         assert_eq!(parts(Plan::Parts(Split::Pairs), "MSET foo 1 hello").0.len(), 1);
+    }
+
+    #[test]
+    fn streams_go_with_their_places() {
+        let line = "XREAD COUNT 2 STREAMS foo hello bar 1 2 3";
+        let (each, join) = parts(Plan::Streams(Protocol::Resp2), line);
+        assert_eq!(
+            each,
+            [
+                (0, "XREAD COUNT 2 STREAMS hello bar 2 3".to_owned()),
+                (2, "XREAD COUNT 2 STREAMS foo 1".to_owned())
+            ]
+        );
+        let Some(Join::Streams(_, order)) = join else { panic!("{join:?}") };
+        assert_eq!(order.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [1, 0, 0]);
+        assert_eq!(parts(Plan::Streams(Protocol::Resp2), "XREAD STREAMS foo bar 1").0.len(), 1);
     }
 
     #[test]

@@ -84,6 +84,9 @@ impl Runner {
                 return self.to_owner(slot, Plan::One);
             }
             Way::Blocks if is_of_one => return self.to_owner(slot, Plan::Blocks),
+            Way::Blocks if command.row.name == "xread" && !ways::may_block(command, request) => {
+                Plan::Streams(front.inner.protocol)
+            }
             Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
                 return self.to_owner(slot, Plan::Watch);
             }
