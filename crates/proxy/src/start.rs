@@ -39,6 +39,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
+  --proxy-cache-bytes 0            memory for replies to reads of hot keys; 0: none is kept
   --proxy-takeover PATH            socket file by which a new process of this proxy takes over from the one that runs
   --databases 16                   as many as each of them has at least
   --port 6379                      port to listen on; 0 picks a free one and prints it
@@ -120,6 +121,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         upstream,
         hearing: Hearing::default(),
         changes: Changes::default(),
+        cache: Arc::default(),
         replicas: Replicas::default(),
         losses: Losses::default(),
         waits: Waits::default(),

@@ -1,7 +1,7 @@
 //! Which keys are modified at the servers: a connection to each master, which tells of all keys (a broadcast, as of a client that tracks), and the host tells
 //! its clients that track.
 //!
-//! There are such connections only while a client tracks. When one is lost, or begins, all clients are told to forget everything, since something may have been
+//! There are such connections only while a client tracks, or replies are kept (`cache`). When one is lost, or begins, all clients are told to forget everything, since something may have been
 //! missed; what one reads while any is missing it is told to forget at once ([`Changes::is_whole`]).
 //!
 //! Thread rule: shared. Connections are on the thread of all that listens.
@@ -99,7 +99,10 @@ impl Changes {
 
     fn is_wanted(&self, proxy: &Proxy) -> bool {
         let state = self.state.lock();
-        proxy.host.tracking.is_on() || state.wanted_at.is_some_and(|at| at.elapsed() < UNWANTED_MAX)
+        let is_cached = proxy.host.engine.config.proxy_cache_bytes() > 0;
+        is_cached
+            || proxy.host.tracking.is_on()
+            || state.wanted_at.is_some_and(|at| at.elapsed() < UNWANTED_MAX)
     }
 
     fn is_wanted_at(&self, proxy: &Proxy, node: NodeNo) -> bool {
@@ -140,6 +143,7 @@ impl Changes {
 }
 
 fn forget_everything(proxy: &Proxy) {
+    proxy.cache.forget_all();
     proxy.host.tracking.invalidate_all(&proxy.net().clients, None);
 }
 
@@ -248,14 +252,13 @@ impl Teller {
                 let guest = self.proxy.host.engine.following_guest();
                 for key in keys {
                     if let Value::Bulk(key) = key {
+                        self.proxy.cache.forget(key);
                         tracking.invalidate(clients, guest, key, false);
                     }
                 }
                 tracking.end_batch(clients, guest);
             }
-            [Value::Bulk(word), Value::Null] if word == b"invalidate" => {
-                tracking.invalidate_all(clients, None);
-            }
+            [Value::Bulk(word), Value::Null] if word == b"invalidate" => forget_everything(&self.proxy),
             _ => {}
         }
     }
