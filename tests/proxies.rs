@@ -3,6 +3,7 @@
 
 mod across;
 mod balanced;
+mod cached;
 mod clusters;
 mod heard;
 mod own;

@@ -235,6 +235,8 @@ numbers! {
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
     /// How long the copies of keys may be on which a proxy answers one command.
     proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
+    /// How much a proxy may keep of replies to reads of hot keys; 0: nothing.
+    proxy_cache_bytes: usize = "proxy-cache-bytes", |n| n as usize;
     /// For how long a proxy that was taken over serves the connections that it has, in seconds; 0: until they end.
     proxy_drain_timeout_s: u64 = "proxy-drain-timeout", |n| n as u64;
     /// Whom a proxy reads from.

@@ -1,6 +1,7 @@
 //! Several servers' replies made one, as one server would have given it. Pure: bytes to bytes; nothing is changed of what servers said, so that both
 //! protocols keep their forms. A join that has not enough yet says what else is to be asked.
 
+use crate::cache::Filling;
 use crate::computed::{self, Computed};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
@@ -54,6 +55,8 @@ pub enum Join {
     SlotScan(Box<SlotScan>),
     /// Copies of keys, on which a command runs.
     Computed(Box<Computed>),
+    /// A reply that is to be kept, and the time to live of its key.
+    Kept(Box<Filling>),
 }
 
 /// The error that stands for replies that do not go together.
@@ -64,6 +67,11 @@ impl Join {
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
         match self {
             Join::OneDid => return Step::Whole(one_that_did(parts)),
+            Join::Kept(filling) => {
+                let [reply, time_to_live] = parts else { return Step::Whole(UNLIKE.to_vec()) };
+                filling.end(reply, time_to_live);
+                return Step::Whole(reply.clone());
+            }
             Join::SlotScan(scan) => {
                 return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
@@ -72,6 +80,13 @@ impl Join {
         match parts.iter().find(|part| part.first() == Some(&b'-')) {
             Some(error) => Step::Whole(error.clone()),
             None => self.of_values(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec())),
+        }
+    }
+
+    /// What comes is not to be kept: it is of a server that does not tell, maybe.
+    pub fn give_up_keeping(&mut self) {
+        if let Join::Kept(filling) = self {
+            filling.give_up();
         }
     }
 
@@ -100,7 +115,7 @@ impl Join {
                 Some(format!(":{}\r\n", numbers.iter().max()?).into_bytes())
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
-            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid => None,
+            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid | Join::Kept(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {

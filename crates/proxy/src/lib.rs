@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod check;
 mod computed;
 mod heard;

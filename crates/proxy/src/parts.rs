@@ -22,6 +22,8 @@ pub enum Plan {
     One(NodeNo, Option<u16>),
     /// The same; it is a read, and the server a replica. This is its master.
     Read(NodeNo, Option<u16>, NodeNo),
+    /// The same, and its reply is to be kept.
+    Kept(NodeNo, Option<u16>),
     /// In parts to the servers of its keys.
     Parts(Split),
     /// XREAD, in parts to the servers of its streams.
@@ -57,6 +59,7 @@ impl Plan {
             }
             Plan::One(..)
             | Plan::Read(..)
+            | Plan::Kept(..)
             | Plan::Publish(..)
             | Plan::Parts(_)
             | Plan::Streams(_)
@@ -112,9 +115,10 @@ pub fn parts_of(
     woken: Vec<(NodeNo, i64)>,
 ) -> Option<Parts> {
     Some(match plan {
-        Plan::One(node, slot) | Plan::Watch(node, slot) | Plan::Read(node, slot, _) => {
-            Parts::one(node, slot, encoded(request))
-        }
+        Plan::One(node, slot)
+        | Plan::Watch(node, slot)
+        | Plan::Read(node, slot, _)
+        | Plan::Kept(node, slot) => Parts::one(node, slot, encoded(request)),
         Plan::Blocks(node, slot) => {
             let mut bytes = asking_who();
             encode(&mut bytes, request);

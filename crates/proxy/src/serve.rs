@@ -1,5 +1,6 @@
 //! The proxy as `net` sees it.
 
+use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
 use crate::reading::Reading;
@@ -33,6 +34,8 @@ pub struct Proxy {
     pub hearing: Hearing,
     /// Which keys are modified, for those of them that track.
     pub changes: Changes,
+    /// Replies to reads of hot keys.
+    pub cache: Arc<Cache>,
     /// Who follows the servers.
     pub replicas: Replicas,
     /// At which servers its clients wait.

@@ -39,6 +39,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
+  --proxy-cache-bytes 0            memory for replies to reads of hot keys; 0: none is kept
   --proxy-takeover PATH            socket file by which a new process of this proxy takes over from the one that runs
   --proxy-drain-timeout 3600       seconds for which the old one serves the connections that it has then; 0: until they end
   --databases 16                   as many as each of them has at least
@@ -125,6 +126,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         upstream,
         hearing: Hearing::default(),
         changes: Changes::default(),
+        cache: Arc::default(),
         replicas: Replicas::default(),
         waits: Waits::default(),
         taken: Mutex::new(taken),

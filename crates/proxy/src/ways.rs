@@ -216,6 +216,42 @@ pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
     !command.row.name.starts_with("xread") || says_so(request)
 }
 
+/// Whether replies to a command may be kept: it reads its first word's key, and says the same until that is modified or its time is up.
+pub fn is_cacheable(command: &Command) -> bool {
+    CACHEABLE.contains(&command.row.name)
+}
+
+/// Such commands. Fields of hashes may have times of their own.
+const CACHEABLE: &[&str] = &[
+    "bitcount",
+    "get",
+    "getbit",
+    "getrange",
+    "lindex",
+    "llen",
+    "lrange",
+    "scard",
+    "sismember",
+    "smembers",
+    "smismember",
+    "strlen",
+    "substr",
+    "type",
+    "zcard",
+    "zcount",
+    "zlexcount",
+    "zmscore",
+    "zrange",
+    "zrangebylex",
+    "zrangebyscore",
+    "zrank",
+    "zrevrange",
+    "zrevrangebylex",
+    "zrevrangebyscore",
+    "zrevrank",
+    "zscore",
+];
+
 /// How long a request that waits does so, as far as that can be read; what is wrong with it a server says at once.
 pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
     let last = request.len() - 1;
@@ -415,6 +451,10 @@ mod tests {
         server::commands::install();
         let split = SPLIT.iter().map(|(name, _)| *name);
         let everywhere = EVERYWHERE.iter().map(|(name, _)| *name);
+        for name in CACHEABLE {
+            let command = command::table::find(name.as_bytes()).unwrap();
+            assert!(command.is(Flags::READONLY) && way(name) != Way::Refused, "{name}");
+        }
         for name in
             HERE.iter().chain(NOT_HERE).chain(COMPUTED).chain(BY_KEY).copied().chain(split).chain(everywhere)
         {

@@ -45,6 +45,15 @@ impl Written {
         }
     }
 
+    /// When all that it has written was answered; None inside: it has written nothing. None: it was not, or that is not known.
+    pub fn answered_at(self) -> Option<Option<Instant>> {
+        match self.answered_at {
+            _ if self.is_nothing() => Some(None),
+            at @ Some(_) if !self.is_under_way => Some(at),
+            _ => None,
+        }
+    }
+
     /// What the client has to find where it reads what is a server's, by routes of this version, which are so since then; None: only the server itself has it for
     /// certain.
     pub fn needs_of(self, node: NodeNo, (version, since): (u64, Instant)) -> Option<Needs> {

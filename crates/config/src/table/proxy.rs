@@ -5,6 +5,9 @@ use crate::words::ReadFrom;
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    works("proxy-cache-bytes", MEMORY, "0").here(
+        "Tarn's own, of `tarn proxy`: memory for replies to reads of hot keys, which are kept until a server tells of the key; 0: none is kept",
+    ),
     works("proxy-cluster", TEXT, "").fixed().here(
         "Tarn's own, of `tarn proxy`: some nodes of the cluster behind it, as `host:port` with commas between them; it is asked who has which slots, and followed",
     ),

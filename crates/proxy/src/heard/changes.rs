@@ -1,8 +1,8 @@
 //! Which keys are modified at the servers: a connection to each master, which tells of all keys (a broadcast, as of a client that tracks), and the host tells
 //! its clients that track.
 //!
-//! There are such connections only while a client tracks. When one is lost, or begins, all clients are told to forget everything, since something may have been
-//! missed; what one reads while any is missing it is told to forget at once ([`Changes::is_whole`]).
+//! There are such connections only while a client tracks, or replies are kept ([`crate::cache`]). When one is lost, or begins, all clients are told to forget
+//! everything, since something may have been missed; what one reads while any is missing it is told to forget at once ([`Changes::is_whole`]).
 //!
 //! Thread rule: shared. Connections are on the thread of all that listens.
 
@@ -101,6 +101,7 @@ impl Changes {
         let state = self.state.lock();
         // Who waits is told, however long that takes.
         !state.waiting.is_empty()
+            || proxy.host.engine.config.proxy_cache_bytes() > 0
             || proxy.host.tracking.is_on()
             || state.wanted_at.is_some_and(|at| at.elapsed() < UNWANTED_MAX)
     }
@@ -143,6 +144,7 @@ impl Changes {
 }
 
 fn forget_everything(proxy: &Proxy) {
+    proxy.cache.forget_all();
     proxy.host.tracking.invalidate_all(&proxy.net().clients, None);
 }
 
@@ -251,14 +253,13 @@ impl Teller {
                 let guest = self.proxy.host.engine.following_guest();
                 for key in keys {
                     if let Value::Bulk(key) = key {
+                        self.proxy.cache.forget(key);
                         tracking.invalidate(clients, guest, key, false);
                     }
                 }
                 tracking.end_batch(clients, guest);
             }
-            [Value::Bulk(word), Value::Null] if word == b"invalidate" => {
-                tracking.invalidate_all(clients, None);
-            }
+            [Value::Bulk(word), Value::Null] if word == b"invalidate" => forget_everything(&self.proxy),
             _ => {}
         }
     }

@@ -212,8 +212,12 @@ impl Conversations {
 
     /// Something that a client has asked for goes elsewhere.
     pub fn note_redirected(&mut self, key: Key) {
-        if let Some(conversation) = self.find(key) {
-            conversation.is_redirected = true;
+        let Some(conversation) = self.find(key) else { return };
+        conversation.is_redirected = true;
+        for owed in &mut conversation.owed {
+            if let Owed::Gathered(gathered) = owed {
+                gathered.join.give_up_keeping();
+            }
         }
     }
 

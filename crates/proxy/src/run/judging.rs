@@ -69,6 +69,9 @@ impl Runner {
             Way::Slot | Way::Split(_) | Way::Computed
                 if is_of_one && !ways::reaches_out(command, request) =>
             {
+                if let Some(kept) = self.kept(front, command, request, slot) {
+                    return kept;
+                }
                 return self.to_owner(slot, |node, slot| self.read_or(Plan::One(node, slot), front, command));
             }
             Way::Split(split) if self.may_split(command) => Plan::Parts(split),
@@ -138,6 +141,36 @@ impl Runner {
             Some(node) => Verdict::Send(plan(node, slot)),
             None => Verdict::Refuse(Error::text(NOT_SERVED)),
         }
+    }
+
+    /// A read of a hot key: its reply, or that it is to be kept when it comes.
+    #[inline]
+    fn kept(
+        &self,
+        front: &Front,
+        command: &Command,
+        request: &Request<'_>,
+        slot: Option<u16>,
+    ) -> Option<Verdict> {
+        let is_on = self.proxy.host.engine.config.proxy_cache_bytes() > 0;
+        if is_on && ways::is_cacheable(command) { self.kept_reply(front, request, slot?) } else { None }
+    }
+
+    fn kept_reply(&self, front: &Front, request: &Request<'_>, slot: u16) -> Option<Verdict> {
+        // What a client caches itself, or watches, it reads where changes are told.
+        let is_bound = front.inner.tracking.is_some() || front.watched_slot.is_some();
+        let is_plain = front.owed == 0 && !is_bound && !front.inner.is_silent();
+        let (key, sent) = (request.get(1).filter(|_| is_plain)?, request.as_sent()?);
+        let links = self.links.borrow();
+        let answered_at =
+            front.written.answered_at().filter(|_| self.proxy.changes.is_whole(&links.routes))?;
+        let speaks = (front.inner.protocol, front.inner.db.0 as usize);
+        if let Some(reply) = self.proxy.cache.get(key, (sent, speaks), answered_at, Instant::now) {
+            return Some(Verdict::Cached(reply));
+        }
+        let is_hot = self.heat.borrow_mut().note(key, Instant::now());
+        let node = links.routes.of(slot).filter(|_| is_hot)?;
+        Some(Verdict::Send(Plan::Kept(node, Some(slot))))
     }
 
     /// Has a client wait for what it has written, unless that may be lost, of which it is told once.

@@ -3,6 +3,7 @@
 mod judging;
 mod sending;
 
+use crate::cache::Heat;
 use crate::computed;
 use crate::heard::Topic;
 use crate::links::{self, SharedLinks};
@@ -18,6 +19,7 @@ use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
 use notify::pubsub::Kind;
 use server::dispatch::transaction;
 use server::session::ReplyMode;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -36,12 +38,15 @@ pub struct Runner {
     worker: usize,
     host: server::dispatch::Runner,
     links: SharedLinks,
+    heat: RefCell<Heat>,
 }
 
 /// What becomes of a request.
 enum Verdict {
     /// It goes to servers.
     Send(Plan),
+    /// This is the reply.
+    Cached(Arc<[u8]>),
     /// The host answers.
     Here,
     /// It is judged again when what the client wants to listen to is listened to.
@@ -58,7 +63,7 @@ impl Runner {
         let host = proxy.host.runner(worker);
         let links = links::begin(&proxy, worker);
         computed::begin(&proxy.host);
-        Runner { proxy, worker, host, links }
+        Runner { proxy, worker, host, links, heat: RefCell::default() }
     }
 
     /// Runs the requests of a batch from index `from` on. Replies that come from elsewhere are fed later; who answers at once waits for them.
@@ -90,6 +95,16 @@ impl Runner {
                         break;
                     }
                 }
+                (Verdict::Cached(reply), Some(command)) => {
+                    out.extend_from_slice(&reply);
+                    forwarded.note(command.id);
+                    self.note(command, Ending::Done);
+                    self.show(front, command, &request);
+                    if out.len() >= OUTPUT_FLUSH_BYTES {
+                        stop = Stop::Flush { next: at + 1 };
+                        break;
+                    }
+                }
                 (Verdict::Wait, _) => {
                     wait_without_silence(front, Wait::Heard);
                     stop = Stop::Fetching { next: at };
@@ -109,7 +124,7 @@ impl Runner {
                     break;
                 }
                 (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
-                (Verdict::Here | Verdict::Send(_), _) => {
+                (Verdict::Here | Verdict::Send(_) | Verdict::Cached(_), _) => {
                     self.forget_watched_by(front, command);
                     let span = (at, at + 1);
                     let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
@@ -220,7 +235,8 @@ impl Runner {
                     || !is_redirected && self.proxy.changes.is_whole(&links.routes);
                 front.reading.end(&self.proxy.host.net.clients, &front.inner.client, is_whole);
                 links.conversations.end(key);
-                let is_asked = self.proxy.host.engine.config.proxy_read_from() != ReadFrom::Master;
+                let config = &self.proxy.host.engine.config;
+                let is_asked = config.proxy_read_from() != ReadFrom::Master || config.proxy_cache_bytes() > 0;
                 front.written.note_answered(|| is_asked.then(Instant::now));
                 front.key = None;
                 (front.is_alone, front.is_at_replica) = (false, false);

@@ -1,6 +1,7 @@
 //! Requests on their way: to one server, to several, or over connections that the client has to itself.
 
 use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
+use crate::joins::Join;
 use crate::links::conversation::Key;
 use crate::links::own::{Lane, Watching};
 use crate::links::{self, LinkTo, Links, Pushed};
@@ -13,7 +14,7 @@ use command::{Error, Flags};
 use engine::Attention;
 use net::client::Traits;
 use server::session::{ReplyMode, Session};
-use wire::{Protocol, Request, RequestBuf};
+use wire::{Protocol, Request, RequestBuf, encode_request};
 
 impl Runner {
     /// Sends a request where it is to go. False: the client has to wait first.
@@ -51,6 +52,9 @@ impl Runner {
         let own = self.proxy.host.names.own(Some(command), request);
         if let (Some(to), None, Some(sent)) = (plan.as_it_is(), &own, request.as_sent()) {
             return self.send_as_it_is(front, to, (command, request), sent);
+        }
+        if let (Plan::Kept(node, slot), None, Some(sent)) = (plan, &own, request.as_sent()) {
+            return self.send_kept(front, (node, slot), (command, request), sent);
         }
         let request = own.as_ref().map_or(*request, RequestBuf::as_request);
         match plan.own() {
@@ -104,6 +108,37 @@ impl Runner {
                 ..Pushed::ONE
             },
         );
+        true
+    }
+
+    /// Sends a read whose reply is to be kept, and asks for the time to live of its key.
+    fn send_kept(
+        &mut self,
+        front: &mut Front,
+        (node, slot): (NodeNo, Option<u16>),
+        (command, request): (&Command, &Request<'_>),
+        sent: &[u8],
+    ) -> bool {
+        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let bytes_max = self.proxy.host.engine.config.proxy_cache_bytes();
+        let filling = self.proxy.cache.begin(request.arg(1), (sent, (protocol, db)), bytes_max);
+        let is_whole = self.proxy.changes.is_whole(&self.links.borrow().routes);
+        let Some(filling) = filling.filter(|_| is_whole) else {
+            return self.send_as_it_is(front, (node, slot, None), (command, request), sent);
+        };
+        let links = &mut *self.links.borrow_mut();
+        let at = links.place(LinkTo { node, protocol, db, is_replica: false });
+        if links.is_full(at, &front.inner.client) {
+            return wait_for_room(front);
+        }
+        let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
+        let join = Join::Kept(Box::new(filling));
+        let number = links.conversations.owe_joined(whose, (join, 2), (protocol, db), is_wanted);
+        let one = Pushed { whose, slot, since: links.moment, ..Pushed::ONE };
+        links.push(at, sent, Pushed { reply: (number, 0), command: Some(command.id), ..one });
+        let mut asks = Vec::new();
+        encode_request(&mut asks, &[b"PTTL", request.arg(1)]);
+        links.push(at, &asks, Pushed { reply: (number, 1), ..one });
         true
     }
 
