@@ -45,6 +45,7 @@ fn a_hot_key_is_read_from_its_server_once() {
         wait_until("it is told of", || call(&mut client, &["GET", &key]) == text("x"));
         heat(&mut client, shard, &key);
         wait_until("its time is up", || call(&mut client, &["GET", &key]) == Value::Null);
+        assert_eq!(call(&mut direct, &["SET", &key, "x"]), ok());
         heat(&mut client, shard, &key);
         assert_eq!(call_line(&mut direct, "FLUSHALL"), ok());
         assert_eq!(call(&mut direct, &["SET", &key, "y"]), ok());

@@ -129,36 +129,8 @@ pub fn parts_of(
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
-        Plan::Everywhere(gathering) => {
-            let bytes = encoded(request);
-            let join = match gathering {
-                Gathering::Sum => Join::Sum,
-                Gathering::Same => Join::First,
-                Gathering::Concat => Join::Concat,
-                Gathering::AnyOne => Join::AnyOne(luck % routes.masters.len().max(1)),
-                Gathering::Both => Join::Both,
-                Gathering::Least => Join::Least,
-                Gathering::OneDid => Join::OneDid,
-                Gathering::Running => Join::Running,
-            };
-            let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
-            Parts { each, join: Some(join), replies: 1 }
-        }
-        // What is wrong with it a node says.
-        Plan::Scan if routes.is_cluster && !computed::is_in_order(request) => {
-            Parts::one(*routes.masters.first()?, None, encoded(request))
-        }
-        Plan::Scan if routes.is_cluster => {
-            let (scan, each) = SlotScan::begin(routes, request)?;
-            Parts { each, join: Some(Join::SlotScan(Box::new(scan))), replies: 1 }
-        }
-        Plan::Scan => match Scan::begin(routes, request) {
-            Some((scan, first)) => {
-                Parts { each: vec![first], join: Some(Join::Scan(Box::new(scan))), replies: 1 }
-            }
-            // What is no cursor is refused by any server.
-            None => Parts::one(*routes.masters.first()?, None, encoded(request)),
-        },
+        Plan::Everywhere(gathering) => everywhere(gathering, routes, request, luck),
+        Plan::Scan => scan(routes, request)?,
         Plan::Computed(command, protocol) => match Computed::only_node(routes, request, command) {
             Some(node) => Parts::one(node, None, encoded(request)),
             None => {
@@ -177,6 +149,40 @@ pub fn parts_of(
             Parts { replies: queue.len() + 2, ..Parts::one(node, slot, bytes) }
         }
     })
+}
+
+fn everywhere(gathering: Gathering, routes: &Routes, request: &Request<'_>, luck: usize) -> Parts {
+    let bytes = encoded(request);
+    let join = match gathering {
+        Gathering::Sum => Join::Sum,
+        Gathering::Same => Join::First,
+        Gathering::Concat => Join::Concat,
+        Gathering::AnyOne => Join::AnyOne(luck % routes.masters.len().max(1)),
+        Gathering::Both => Join::Both,
+        Gathering::Least => Join::Least,
+        Gathering::OneDid => Join::OneDid,
+        Gathering::Running => Join::Running,
+    };
+    let each = routes.masters.iter().map(|node| (*node, None, bytes.clone())).collect();
+    Parts { each, join: Some(join), replies: 1 }
+}
+
+fn scan(routes: &Arc<Routes>, request: &Request<'_>) -> Option<Parts> {
+    // What is wrong with it a server says.
+    let any = || Some(Parts::one(*routes.masters.first()?, None, encoded(request)));
+    match routes.is_cluster {
+        true if !computed::is_in_order(request) => any(),
+        true => {
+            let (scan, each) = SlotScan::begin(routes, request)?;
+            Some(Parts { each, join: Some(Join::SlotScan(Box::new(scan))), replies: 1 })
+        }
+        false => match Scan::begin(routes, request) {
+            Some((scan, first)) => {
+                Some(Parts { each: vec![first], join: Some(Join::Scan(Box::new(scan))), replies: 1 })
+            }
+            None => any(),
+        },
+    }
 }
 
 /// A server knows what a connection has written to it, and not what its client has by others. Behind a write of no effect the connection has written all

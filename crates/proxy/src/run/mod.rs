@@ -96,10 +96,8 @@ impl Runner {
                     }
                 }
                 (Verdict::Cached(reply), Some(command)) => {
-                    out.extend_from_slice(&reply);
+                    self.give_kept(front, command, (&request, &reply), out);
                     forwarded.note(command.id);
-                    self.note(command, Ending::Done);
-                    self.show(front, command, &request);
                     if out.len() >= OUTPUT_FLUSH_BYTES {
                         stop = Stop::Flush { next: at + 1 };
                         break;
@@ -115,11 +113,7 @@ impl Runner {
                     break;
                 }
                 (verdict, _) if front.owed > 0 => {
-                    if let Verdict::Refuse(error) = verdict {
-                        // It was judged, and noted, and is not judged again.
-                        front.refused = Some(error);
-                    }
-                    front.wait_for(Wait::Owed(0));
+                    wait_for_all(front, verdict);
                     stop = Stop::Fetching { next: at };
                     break;
                 }
@@ -139,6 +133,19 @@ impl Runner {
         }
         self.end_batch(front, &forwarded, now);
         (stop, Shown::NOTHING)
+    }
+
+    /// Answers with what was kept.
+    fn give_kept(
+        &self,
+        front: &Front,
+        command: &Command,
+        (request, reply): (&Request<'_>, &[u8]),
+        out: &mut Vec<u8>,
+    ) {
+        out.extend_from_slice(reply);
+        self.note(command, Ending::Done);
+        self.show(front, command, request);
     }
 
     /// A client was told that it listens. What was lost in the very moment before closes it, as it does all others.
@@ -256,6 +263,14 @@ impl Runner {
         // Whoever waits for room is told of it, and queues up anew if others were faster.
         front.look_whether_it_waits();
     }
+}
+
+/// A client waits until it is owed nothing. What was refused was judged, and noted, and is not judged again.
+fn wait_for_all(front: &mut Front, verdict: Verdict) {
+    if let Verdict::Refuse(error) = verdict {
+        front.refused = Some(error);
+    }
+    front.wait_for(Wait::Owed(0));
 }
 
 /// A client waits, which is no silence of its own.
