@@ -185,7 +185,7 @@ fn a_master_that_is_killed_fails_some_operations_and_the_load_goes_on_with_the_n
     let measured = load.end();
     // Those under way, if there were any in that moment, and those that found nobody.
     let is_known = |text: &str| {
-        ["the server closed", "a connection was lost", "cannot connect"]
+        ["the server closed", "a connection was lost", "cannot connect", "CLUSTERDOWN", "no reply within"]
             .iter()
             .any(|word| text.starts_with(word))
             || text.ends_with("cannot be reached")

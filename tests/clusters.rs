@@ -15,7 +15,7 @@ mod secured;
 mod tended;
 
 use crate::info;
-use cluster::{Cluster, Kind};
+use cluster::{Cluster, Kind, PATIENT};
 use faults::{Failovers, tell};
 use guided::Guided;
 use rounds::{Pulse, Until, rounds, tags_of_each};
@@ -37,7 +37,7 @@ fn error(value: &Value) -> String {
 
 #[test]
 fn every_slot_is_served_by_one_shard() {
-    let cluster = Cluster::begin(2, 2, &["--edition", "memory"]);
+    let cluster = Cluster::begin(2, 2, &[&["--edition", "memory"], &PATIENT[..]].concat());
     let topology = cluster.topology().expect("it is there");
     let mut guided = Guided::new(&cluster);
     for number in 0..200 {
@@ -68,7 +68,8 @@ fn every_slot_is_served_by_one_shard() {
 
 #[test]
 fn replicas_show_what_is_committed_to_who_asks_for_it() {
-    let cluster = Cluster::begin(1, 2, &["--edition", "durable", "--min-sync-replicas", "1"]);
+    let directives = [&["--edition", "durable", "--min-sync-replicas", "1"], &PATIENT[..]].concat();
+    let cluster = Cluster::begin(1, 2, &directives);
     let topology = cluster.topology().expect("it is there");
     let replica = topology.replicas_of(ShardId(0)).next().expect("there is one").id;
     let mut guided = Guided::new(&cluster);
@@ -142,22 +143,19 @@ impl Counting {
 }
 
 fn another_master_takes_over(kind: Kind, budget: Budget) {
-    let mut cluster = Cluster::begin_as(kind, (1, 2), &["--edition", "durable"]);
+    let mut cluster = Cluster::begin_as(kind, (1, 2), &[&["--edition", "durable"], &PATIENT[..]].concat());
     let tags = tags_of_each(1, &cluster.topology_before());
     let counting = Counting::default();
     let master = |cluster: &Cluster| cluster.topology()?.master_of(ShardId(0)).map(|master| master.id);
-    // Whoever is asked may hear of it a moment after the one that leads.
     let wait_for_another = |cluster: &Cluster, before| {
         cluster::wait_until("another is master", || master(cluster).is_some_and(|now| now != before));
     };
     let (mut switched, mut ended) = (Vec::new(), Vec::new());
     counting.run(&mut cluster, &tags, |cluster| {
         while budget.allows(switched.len() as u64) {
-            let before = master(cluster).expect("there is one");
             counting.longest();
-            let answer = cluster.ask_config(&["CLUSTER", "SWITCH", "0"]);
-            assert!(matches!(answer, Some(Value::Simple(_))), "{answer:?}");
-            wait_for_another(cluster, before);
+            let heir = cluster.topology_before().replicas_of(ShardId(0)).next().expect("there is one").id;
+            cluster.switch(ShardId(0), heir);
             cluster.wait_until_whole();
             switched.push(counting.longest());
         }
@@ -212,9 +210,7 @@ fn over_etcd_a_master_that_ends_yields_to_nobody_who_cannot_be_written_down() {
 
 /// Traffic needs nobody who decides. A shard that loses its master meanwhile has another when they are back.
 fn clients_do_not_notice_who_is_away(kind: Kind, length: Duration) {
-    // A machine without time to spare is no reason for a shard to part while all are there.
-    let patient = ["--edition", "durable", "--shard-silence", "2500", "--shard-lease", "2600"];
-    let mut cluster = Cluster::begin_as(kind, (3, 2), &patient);
+    let mut cluster = Cluster::begin_as(kind, (3, 2), &[&["--edition", "durable"], &PATIENT[..]].concat());
     let topology = cluster.topology_before();
     let tags = tags_of_each(1, &topology);
     let counting = Counting::default();

@@ -8,12 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
-use testkit::ask::{call, ok, text, wait_until};
+use testkit::ask::{ask, call, ok, text, wait_until};
+use testkit::client::decode;
 use testkit::relay::{Relay, Way};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
 const WRITERS: u64 = 4;
+/// `sync-timeout` where writes are to be taken, or several are to be under way before it ends.
+const PATIENT_MS: &str = "3000";
+/// And where one is to end.
+const HASTY_MS: u64 = 400;
 
 fn server(program: Program, edition: &str, directives: &[&str]) -> Server {
     let own = match &program {
@@ -40,7 +45,7 @@ fn error(value: &Value) -> String {
 }
 
 fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
-    let master = server(tarn(), master, &["--min-sync-replicas", "1", "--sync-timeout", "400"]);
+    let master = server(tarn(), master, &["--min-sync-replicas", "1", "--sync-timeout", PATIENT_MS]);
     let (mut writer, mut other) = (master.connect().unwrap(), master.connect().unwrap());
     let refused = error(&call(&mut writer, &["SET", "k", "1"]));
     assert_eq!(refused, "NOREPLICAS Not enough good replicas to write.");
@@ -52,22 +57,24 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
     wait_until("the replica has everything", || is_taken(&mut writer));
     for round in 0..50 {
         let round = round.to_string();
-        call(&mut writer, &["SET", "k", &round]);
+        wait_until("it is written", || call(&mut writer, &["SET", "k", &round]) == ok());
         assert_eq!(call(&mut there, &["GET", "k"]), text(&round));
     }
     // What the replica acknowledges does not arrive any more.
+    be_patient(&mut other, &HASTY_MS.to_string());
     relay.stop(Way::There);
     let began = Instant::now();
     let waited = error(&call(&mut writer, &["INCR", "n"]));
-    assert!(began.elapsed() >= Duration::from_millis(400), "it waited for {:?} only", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_millis(HASTY_MS), "it waited for {:?} only", began.elapsed());
     assert!(waited.starts_with("NOREPLICAS Not enough good replicas have what was written"), "{waited}");
     let refused = error(&call(&mut other, &["INCR", "n"]));
     assert_eq!(refused, "NOREPLICAS Not enough good replicas to write.");
     assert_eq!(call(&mut other, &["GET", "n"]), text("1"), "reads go on");
     assert_eq!(info(&mut other, "min_sync_status"), "short");
+    be_patient(&mut other, PATIENT_MS);
     relay.mend();
     wait_until("the replica has everything again", || is_taken(&mut other));
-    each_write_that_waits_fails(&relay, [&mut writer, &mut other, &mut master.connect().unwrap()]);
+    each_write_that_waits_fails(&relay, &master, [&mut writer, &mut other]);
     assert_eq!(info(&mut other, "min_sync_status"), "ok");
     assert_eq!(call(&mut other, &["INCR", "n"]), Value::Int(2));
     assert_eq!(call(&mut there, &["GET", "n"]), text("2"));
@@ -82,11 +89,26 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
     assert_eq!(waiting, Value::Int(3));
 }
 
+/// So long a write waits from now on.
+fn be_patient(client: &mut Client, ms: &str) {
+    assert_eq!(call(client, &["CONFIG", "SET", "sync-timeout", ms]), ok());
+}
+
+/// How often a server has done a command.
+fn times(client: &mut Client, command: &str) -> u64 {
+    let stats = ask(client, &["INFO", "commandstats"]);
+    let begin = format!("cmdstat_{}:calls=", command.to_lowercase());
+    let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
 /// Writes, reads between them, a client that is given what another one writes, and one that reads it.
-fn each_write_that_waits_fails(relay: &Relay, [writer, other, reader]: [&mut Client; 3]) {
+fn each_write_that_waits_fails(relay: &Relay, master: &Server, [writer, other]: [&mut Client; 2]) {
+    let (mut reader, mut witness) = (master.connect().unwrap(), master.connect().unwrap());
     relay.stop(Way::There);
     other.send_request(&["BLPOP", "list", "9"]).unwrap();
     reader.send_request(&["XREAD", "BLOCK", "9000", "STREAMS", "stream", "$"]).unwrap();
+    wait_until("both wait", || ask(&mut witness, &["INFO", "clients"]).contains("blocked_clients:2"));
     let requests = [
         &["INCR", "m"][..],
         &["GET", "m"],
@@ -96,10 +118,13 @@ fn each_write_that_waits_fails(relay: &Relay, [writer, other, reader]: [&mut Cli
         &["WAIT", "1", "1"],
         &["PING"],
     ];
-    // Each by itself: what was read in one go is held as one.
+    // Each by itself: what was read in one go is held as one. Of WAIT it is not told that it was done.
     for request in requests {
+        let before = times(&mut witness, request[0]);
         writer.send_request(request).unwrap();
-        thread::sleep(Duration::from_millis(30));
+        wait_until(&format!("{request:?} is done"), || {
+            request[0] == "WAIT" || times(&mut witness, request[0]) > before
+        });
     }
     let refused = "NOREPLICAS Not enough good replicas have what was written";
     for request in requests {
@@ -120,17 +145,11 @@ fn each_write_that_waits_fails(relay: &Relay, [writer, other, reader]: [&mut Cli
     wait_until("the replica has everything again", || is_taken(other));
     // What is read in one go fails as far as it was written.
     relay.stop(Way::There);
-    let packet = [
-        &["SET", "m", "7"][..],
-        &["PING"],
-        &["SADD", "e", "x"],
-        &["SADD", "e", "x"],
-        &["SELECT", "0"],
-        &["GET", "m"],
-    ];
-    packet.iter().for_each(|request| writer.send_request(request).unwrap());
-    for request in packet {
-        let reply = writer.read_value().unwrap();
+    let lines = ["SET m 7", "PING", "SADD e x", "SADD e x", "SELECT 0", "GET m"];
+    let packet = lines.map(|line| line.split(' ').collect::<Vec<_>>());
+    let replies = writer.pipeline(&packet).unwrap();
+    for (request, reply) in packet.iter().zip(replies) {
+        let reply = decode(&reply).expect("replies are whole");
         match request[0] {
             "SET" | "SADD" => assert!(error(&reply).starts_with(refused), "{request:?}: {reply:?}"),
             "GET" => assert_eq!(reply, text("7")),

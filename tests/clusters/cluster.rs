@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use testkit::{Client, Server};
-use topology::{ServerId, Topology};
+use topology::{ServerId, ShardId, Topology};
 use wire::Value;
 
 /// How long anything may take that has no reason to fail.
@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How long a client waits for a reply.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(3);
+
+/// For servers of which none is to be replaced or left behind because the machine has no time for it.
+pub const PATIENT: [&str; 4] = ["--shard-silence", "2500", "--shard-lease", "2600"];
 
 /// Where servers are that say to be elsewhere, and where the others are.
 #[derive(Default)]
@@ -161,6 +164,23 @@ impl Cluster {
     /// Asks the config servers; None: there is no answer.
     pub fn ask_config(&self, words: &[&str]) -> Option<Value> {
         self.config.ask(words)
+    }
+
+    /// Orders something once more until it is answered well, or is done though there was no answer.
+    pub fn order(&self, words: &[&str], is_done: impl Fn(&Topology) -> bool) {
+        wait_until("it is done as it was ordered", || {
+            matches!(self.ask_config(words), Some(Value::Simple(_)))
+                || self.topology().is_some_and(|now| is_done(&now))
+        });
+    }
+
+    /// Has this server be master of its shard, and waits until that is known.
+    pub fn switch(&self, shard: ShardId, heir: ServerId) {
+        let is_master = |now: &Topology| now.master_of(shard).is_some_and(|now| now.id == heir);
+        let words = ["CLUSTER", "SWITCH", &shard.to_string(), "TO", &heir.to_string()];
+        self.order(&words, is_master);
+        // Whoever is asked may hear of it a moment after the one that leads.
+        wait_until("it is master", || self.topology().is_some_and(|now| is_master(&now)));
     }
 
     /// What the cluster looks like now.

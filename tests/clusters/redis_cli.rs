@@ -1,6 +1,6 @@
 //! `redis-cli --cluster`, unchanged, at clusters of real processes: what it does there, and what it is refused with which sentence.
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, PATIENT};
 use super::guided::Guided;
 use super::rounds::tags;
 use crate::operators::shown_by;
@@ -12,7 +12,7 @@ use testkit::ask::{ask, call, ok, text};
 use topology::{ServerId, ShardId, Topology};
 use wire::Value;
 
-const MEMORY: &[&str] = &["--edition", "memory"];
+const MEMORY: &[&str] = &["--edition", "memory", PATIENT[0], PATIENT[1], PATIENT[2], PATIENT[3]];
 
 /// A library with one function, which says where it is from.
 fn library(name: &str, says: &str) -> String {
@@ -46,8 +46,37 @@ fn managed(words: &[&str]) -> String {
     shown
 }
 
+/// What it shows as soon as it has done it: nodes that have not heard yet what the cluster is say otherwise for a moment.
+fn managed_soon(words: &[&str], shows: impl Fn(&str) -> bool) {
+    cluster::wait_until(&format!("{words:?} goes well"), || {
+        let (is_done, shown) = manage(words);
+        is_done && shows(&shown)
+    });
+}
+
+/// Waits until all nodes that one knows say the same, and it knows this one, too.
+fn wait_until_agreed(place: &str, id: ServerId) {
+    let id = id.to_string();
+    managed_soon(&["check", place], |shown| {
+        shown.contains("[OK] All 16384 slots covered.") && shown.contains(&id)
+    });
+}
+
+/// Has it delete a node. That may be done though its answer came too late.
+fn delete(cluster: &Cluster, place: &str, id: ServerId) {
+    let named = id.to_string();
+    cluster::wait_until("it is deleted", || {
+        manage(&["del-node", place, &named]).0 || !topology(cluster).servers.contains_key(&id)
+    });
+}
+
 fn topology(cluster: &Cluster) -> Topology {
-    cluster.topology().expect("it is there")
+    let mut now = None;
+    cluster::wait_until("the config server answers", || {
+        now = cluster.topology();
+        now.is_some()
+    });
+    now.expect("it has answered")
 }
 
 fn master(cluster: &Cluster, shard: u16) -> ServerId {
@@ -66,6 +95,7 @@ fn add(cluster: &mut Cluster) -> ServerId {
 
 /// Slots go from one node to another, one by one.
 fn reshard(place: &str, count: usize, from: ServerId, to: ServerId) -> String {
+    wait_until_agreed(place, to);
     let (count, from, to) = (count.to_string(), from.to_string(), to.to_string());
     let ends = ["reshard", place, "--cluster-from", &from, "--cluster-to", &to];
     managed(&[&ends[..], &["--cluster-slots", &count, "--cluster-yes"]].concat())
@@ -115,9 +145,10 @@ fn it_checks_tells_calls_and_rebalances() {
     // Nothing is wrong, so there is nothing to do.
     assert!(managed(&["fix", &place]).contains("[OK] All 16384 slots covered."));
     shown_by("cluster", &["move-slots", "1", "0-7", "--config", &cluster.place()]);
-    let shown = managed(&["rebalance", &place, "--cluster-threshold", "0.01"]);
-    let slots = topology(&cluster).slots;
-    assert_eq!([0, 1].map(|shard| slots.count_of(ShardId(shard))), [8192, 8192], "{shown}");
+    managed_soon(&["rebalance", &place, "--cluster-threshold", "0.01"], |_| {
+        let slots = topology(&cluster).slots;
+        [0, 1].map(|shard| slots.count_of(ShardId(shard))) == [8192, 8192]
+    });
 }
 
 #[test]
@@ -133,10 +164,11 @@ fn it_adds_a_master_which_begins_its_shard_with_its_first_slots_and_deletes_it()
     assert!(!managed(&["check", &place]).contains(&id));
     let shown = managed(&["add-node", &new_place, &place]);
     assert!(shown.contains("[OK] New node added correctly."), "{shown}");
-    let checked = managed(&["check", &place]);
-    assert!(checked.contains(&format!("M: {id} {new_place}")), "{checked}");
-    let (is_done, shown) = manage(&["add-node", &new_place, &place]);
-    assert!(!is_done && shown.contains("is not empty"), "{shown}");
+    managed_soon(&["check", &place], |shown| shown.contains(&format!("M: {id} {new_place}")));
+    cluster::wait_until("it is not added twice", || {
+        let (is_done, shown) = manage(&["add-node", &new_place, &place]);
+        !is_done && shown.contains("is not empty")
+    });
     let tags = tags(20, |slot| slot < 16);
     let mut guided = Guided::new(&cluster);
     for tag in &tags {
@@ -147,18 +179,18 @@ fn it_adds_a_master_which_begins_its_shard_with_its_first_slots_and_deletes_it()
     assert_eq!([0, 1].map(|shard| now.slots.count_of(ShardId(shard))), [16_376, 8], "{shown}");
     assert_eq!(master(&cluster, 1), new);
     let mut client = cluster.connect(new).expect("it is up");
-    assert_eq!(libraries(&mut client), ["one"]);
+    cluster::wait_until("it is its shard's", || libraries(&mut client) == ["one"]);
     for tag in &tags {
         assert_eq!(guided.call(tag, &["GET", tag]).unwrap(), text("v"));
     }
-    assert!(managed(&["check", &place]).contains("[OK] All 16384 slots covered."));
+    wait_until_agreed(&place, new);
     let (is_done, shown) = manage(&["del-node", &place, &id]);
     assert!(!is_done && shown.contains("is not empty! Reshard data away and try again."), "{shown}");
     reshard(&place, 8, new, first);
-    managed(&["del-node", &place, &id]);
+    delete(&cluster, &place, new);
     let now = topology(&cluster);
     assert_eq!((now.shards.len(), now.servers.len(), now.slots.count_of(ShardId(0))), (1, 1, 16_384));
-    assert!(!managed(&["check", &place]).contains(&id));
+    managed_soon(&["check", &place], |shown| !shown.contains(&id));
     // As every server that was removed, it comes back with an empty directory only.
     let (is_done, shown) = manage(&["add-node", &new_place, &place]);
     assert!(!is_done && shown.contains("is not empty"), "{shown}");
@@ -189,18 +221,17 @@ fn a_server_that_waits_keeps_what_is_restored_until_it_begins_a_shard() {
     assert!(refused.starts_with("READONLY"), "{refused}");
     assert_eq!(restore(&mut waiting), ok());
     assert_eq!(libraries(&mut waiting), Vec::<String>::new());
-    let begun = cluster.ask_config(&["CLUSTER", "ADD-SHARD", "WITH", &new.to_string()]);
-    assert_eq!(begun, Some(ok()));
+    let words = ["CLUSTER", "ADD-SHARD", "WITH", &new.to_string()];
+    cluster.order(&words, |now| now.shards.contains_key(&ShardId(1)));
     cluster::wait_until("they are loaded", || libraries(&mut waiting) == ["one"]);
     assert_eq!(topology(&cluster).slots.count_of(ShardId(1)), 0);
     // Who follows has what its master has.
     let mut following = cluster.connect(replica).expect("it is up");
     assert_eq!(restore(&mut following), ok());
-    let placed = cluster.ask_config(&["CLUSTER", "PLACE-SERVER", &replica.to_string(), "0"]);
-    assert_eq!(placed, Some(ok()));
+    let words = ["CLUSTER", "PLACE-SERVER", &replica.to_string(), "0"];
+    cluster.order(&words, |now| now.servers[&replica].place.is_some());
     cluster::wait_until("it is a member", || topology(&cluster).shards[&ShardId(0)].members.len() == 2);
-    let switched = cluster.ask_config(&["CLUSTER", "SWITCH", "0", "TO", &replica.to_string()]);
-    assert!(matches!(switched, Some(Value::Simple(_))), "{switched:?}");
+    cluster.switch(ShardId(0), replica);
     cluster::wait_until("it is master", || {
         ask(&mut following, &["FUNCTION", "LOAD", &library("two", "own")]) == "two"
     });
@@ -219,14 +250,16 @@ fn it_adds_replicas_and_deletes_them() {
     let shown = managed(&["add-node", &cluster.place_of(replica), &place, "--cluster-slave"]);
     assert!(shown.contains("[OK] New node added correctly."), "{shown}");
     cluster::wait_until("it is a member", || topology(&cluster).shards[&ShardId(0)].members.len() == 2);
-    managed(&["del-node", &place, &replica.to_string()]);
+    delete(&cluster, &place, replica);
     let now = topology(&cluster);
     assert!(!now.servers.contains_key(&replica));
     cluster::wait_until("the shard goes on without it", || {
         topology(&cluster).shards[&ShardId(0)].members.len() == 1
     });
     // A replica of a master that has no slots: that one begins its shard first.
+    wait_until_agreed(&place, first);
     managed(&["add-node", &cluster.place_of(spare), &place]);
+    wait_until_agreed(&place, spare);
     let other = add(&mut cluster);
     let spare_id = spare.to_string();
     let of_spare = ["--cluster-slave", "--cluster-master-id", &spare_id];
@@ -244,8 +277,8 @@ fn it_adds_replicas_and_deletes_them() {
     assert!(!is_done && shown.contains("This node keeps its place in its shard"), "{shown}");
     // The replica has taken its place.
     cluster::wait_until("it is removed", || !topology(&cluster).servers.contains_key(&spare));
-    cluster::wait_until("it is known", || managed(&["check", &place]).contains(&format!("M: {other}")));
-    managed(&["del-node", &place, &other.to_string()]);
+    managed_soon(&["check", &place], |shown| shown.contains(&format!("M: {other}")));
+    delete(&cluster, &place, other);
     let now = topology(&cluster);
     assert_eq!((now.shards.len(), now.servers.len()), (1, 1));
     assert_eq!(call(&mut client, &["GET", "k"]), text("v"));
@@ -276,7 +309,8 @@ fn it_is_told_who_gives_slots_that_are_nobodys() {
 /// What is called on one shard can be called on one that has just come.
 #[test]
 fn a_shard_gets_libraries_of_functions_before_its_first_slots() {
-    let mut cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
+    let directives = [&["--edition", "durable"], &PATIENT[..]].concat();
+    let mut cluster = Cluster::begin(1, 2, &directives);
     let first = master(&cluster, 0);
     let mut client = cluster.connect(first).expect("it is up");
     for name in ["one", "two", "three"] {
@@ -285,7 +319,7 @@ fn a_shard_gets_libraries_of_functions_before_its_first_slots() {
     let place = cluster.place();
     shown_by("cluster", &["add-shard", "--config", &place]);
     for _ in 0..2 {
-        cluster.add(&["--edition", "durable"]);
+        cluster.add(&directives);
     }
     cluster.wait_until_whole();
     let new = master(&cluster, 1);
@@ -301,7 +335,9 @@ fn a_shard_gets_libraries_of_functions_before_its_first_slots() {
     let key = (0..).map(|number| format!("k{number}")).find(|key| wire::key_slot(key.as_bytes()) == slot);
     let key = key.expect("there is one");
     for (name, says) in [("one", "first"), ("two", "own")] {
-        assert_eq!(call(&mut client, &["FCALL", name, "1", &key]), text(says));
+        cluster::wait_until("it has heard that the slot is its own", || {
+            call(&mut client, &["FCALL", name, "1", &key]) == text(says)
+        });
     }
     let replica = now.replicas_of(ShardId(1)).next().expect("there is one").id;
     let mut reader = cluster.connect(replica).expect("it is up");

@@ -1,6 +1,6 @@
 //! A cluster in which everybody speaks TLS and wants a password. No way without TLS leads anywhere: config servers have no other port, and servers announce a wrong one.
 
-use super::cluster::wait_until;
+use super::cluster::{PATIENT, wait_until};
 use crate::imports::{complaint, run};
 use crate::operators::{refused_by, shown_by};
 use crate::tarn;
@@ -56,7 +56,7 @@ impl Site {
             let words = ["--edition", "memory", "--tls-port", &own, "--cluster-announce-port", "1"];
             let cluster = ["--cluster-enabled", "yes", "--cluster-config-servers", &place];
             let secret = ["--tls-cluster", "yes", "--tls-replication", "yes", "--masterauth", SECRET];
-            let all = [&words[..], &cluster, &secret, &["--requirepass", SECRET]].concat();
+            let all = [&words[..], &cluster, &secret, &["--requirepass", SECRET], &PATIENT].concat();
             let all: Vec<&str> = all.into_iter().chain(tls.iter().map(String::as_str)).collect();
             Server::start(tarn(), &all).unwrap()
         });
@@ -156,7 +156,8 @@ fn nothing_is_said_without_tls_and_a_password() {
         let mut client = connect(server);
         (0..50).filter(|number| call(&mut client, &["SET", &format!("k{number}"), "v"]) == ok()).count()
     };
-    assert_eq!(site.servers.iter().map(set).sum::<usize>(), 50);
+    // Each server takes its own as soon as it has heard which these are.
+    wait_until("all are set", || site.servers.iter().map(set).sum::<usize>() == 50);
     let master = |shard: usize| {
         let status = site.status();
         let servers = status["shards"][shard]["servers"].as_array().unwrap().clone();
@@ -171,9 +172,9 @@ fn nothing_is_said_without_tls_and_a_password() {
     let is_last = |server: &&Server| ask(&mut connect(server), &["CLUSTER", "MYID"]) == last;
     let server = site.servers.iter().find(is_last).unwrap();
     let mut client = connect(server);
-    for number in 0..50 {
-        assert_eq!(call(&mut client, &["GET", &format!("k{number}")]), text("v"));
-    }
+    let mut shows_all =
+        || (0..50).all(|number| call(&mut client, &["GET", &format!("k{number}")]) == text("v"));
+    wait_until("it has heard that all are its own", &mut shows_all);
     assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(50));
 }
 
@@ -198,7 +199,7 @@ fn backups_are_taken_and_restored_by_a_user_over_tls() {
     site.wait_until_there();
     wait_until("the cluster is whole", || is_whole(&site.status()));
     for number in 0..50 {
-        assert_eq!(site.ask_owner(&["SET", &format!("k{number}"), "v"]), ok());
+        wait_until("it is set", || site.ask_owner(&["SET", &format!("k{number}"), "v"]) == ok());
     }
     let backup = dir.path().join("backup").display().to_string();
     let said = |words: &[&str]| {
@@ -238,6 +239,6 @@ fn backups_are_taken_and_restored_by_a_user_over_tls() {
     other.tool(&restore);
     wait_until("the cluster is whole", || is_whole(&other.status()));
     for number in 0..50 {
-        assert_eq!(other.ask_owner(&["GET", &format!("k{number}")]), text("v"));
+        wait_until("it is there", || other.ask_owner(&["GET", &format!("k{number}")]) == text("v"));
     }
 }

@@ -97,12 +97,12 @@ fn a_pause_counts_against_every_operation_that_was_due_in_open_loop() {
 #[test]
 fn a_run_by_time_ends_by_itself_after_its_warm_up() {
     let plan = Plan {
-        end: End::After(Duration::from_millis(300)),
+        end: End::After(Duration::from_secs(2)),
         warm_up: Duration::from_millis(200),
         ..sets(serve(Box::new(ok)), 1)
     };
     let measurement = run(&plan, &mut Unobserved).unwrap();
-    assert!(measurement.operations > 0 && measurement.seconds >= 0.3);
+    assert!(measurement.operations > 0 && measurement.seconds >= 2.0);
     assert_eq!(measurement.operations, measurement.all.count);
 }
 

@@ -56,7 +56,7 @@ pub struct Timing {
 impl Timing {
     /// Nothing was seen.
     pub fn new(measure: Ticks, clock: &TickClock, gap: Arc<Mutex<Gap>>) -> Timing {
-        Timing { measure, ticks_per_step: clock.ticks_in(STEP).max(1), steps: Vec::new(), gap }
+        Timing { measure, ticks_per_step: ticks_per_step(clock), steps: Vec::new(), gap }
     }
 
     /// An operation was answered well, or, if `is_error`, not.
@@ -83,7 +83,11 @@ impl Timing {
     }
 }
 
-/// The line of all threads, for a run that ended at `end`.
+fn ticks_per_step(clock: &TickClock) -> u64 {
+    clock.ticks_in(STEP).max(1)
+}
+
+/// The line of all threads, for a run that ended at `end`: all steps that are whole by then are there, also where nothing was answered.
 pub fn whole<'a>(
     parts: impl Iterator<Item = &'a Vec<Step>>,
     gap: &Mutex<Gap>,
@@ -92,7 +96,8 @@ pub fn whole<'a>(
 ) -> TimeLine {
     let mut gap = gap.lock().unwrap_or_else(PoisonError::into_inner);
     gap.end(end);
-    let mut steps: Vec<Step> = Vec::new();
+    let count = (end.0.saturating_sub(measure.0) / ticks_per_step(clock)).min(STEPS_MAX);
+    let mut steps: Vec<Step> = vec![Step::default(); count as usize];
     for part in parts {
         if steps.len() < part.len() {
             steps.resize(part.len(), Step::default());
@@ -131,8 +136,9 @@ mod tests {
         assert_eq!(steps.len(), 10);
         let step = |operations, errors, watched| Step { operations, errors, watched };
         assert_eq!([&steps[0], &steps[3], &steps[5]], [&step(2, 0, 2), &step(2, 0, 2), &step(2, 1, 1)]);
-        let (from, ms, _) = silence(&[10, 20], 1_000);
+        let (from, ms, steps) = silence(&[10, 20], 1_000);
         assert_eq!((from, ms), (20, 980), "the end ends it");
+        assert_eq!(steps.len(), 10, "and that of the line");
         let (from, ms, _) = silence(&[900], 1_000);
         assert_eq!((from, ms), (0, 900), "it may begin with the measurement");
     }

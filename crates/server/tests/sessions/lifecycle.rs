@@ -48,6 +48,12 @@ fn replies_before_a_protocol_error_arrive_although_more_was_sent() {
 
 #[test]
 fn a_stopping_server_sends_what_it_has_answered() {
+    // Its time for those who do not read would be the same each time; whatever else holds it up is not.
+    assert!((0..5).any(|_| time_to_send_the_last() < net::worker::DRAIN_TIME), "it waits for who is idle");
+}
+
+/// How long a server takes to end that has a long reply to send, and a client without any.
+fn time_to_send_the_last() -> Duration {
     let server = TestServer::start("");
     let mut idle = server.connect();
     assert_eq!(idle.ask("PING"), "PONG");
@@ -58,9 +64,10 @@ fn a_stopping_server_sends_what_it_has_answered() {
     std::thread::sleep(Duration::from_millis(20));
     let begun = Instant::now();
     assert_eq!(server.stop(), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    let took = begun.elapsed();
     assert_eq!(reader.join().unwrap(), (32 << 20, "END".to_owned()));
     assert_eq!(idle.text(), "END");
+    took
 }
 
 #[test]
@@ -86,7 +93,7 @@ fn clients_that_never_stop_do_not_keep_the_server_alive() {
         std::thread::sleep(Duration::from_millis(100));
         let begun = Instant::now();
         assert_eq!(server.stop(), 0);
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         is_over.store(true, Ordering::Relaxed);
     });
     drop(deaf);

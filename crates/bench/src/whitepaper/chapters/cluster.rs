@@ -150,7 +150,7 @@ fn slot_move(scale: &Scale) -> Outline {
         ..Stage::quiet(2)
     };
     let mut workload = workload(scale, "Slots move", keys, stage);
-    workload.amount = Amount::Seconds(if scale.is_quick() { 5.0 } else { 20.0 });
+    workload.amount = Amount::Seconds(if scale.is_quick() { 10.0 } else { 20.0 });
     Outline {
         title: "Slots move".to_owned(),
         about: format!(

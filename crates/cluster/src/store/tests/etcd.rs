@@ -2,7 +2,7 @@
 
 use super::{PATIENCE, compare, done, keeps_its_promises, next, put};
 use crate::store::etcd::{Etcd, Options};
-use crate::store::{Change, Outcome, Revision, Seen, Store};
+use crate::store::{Change, LeaseId, Outcome, Revision, Seen, Store};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -83,13 +83,25 @@ fn what_is_no_text_hides_nothing() {
     assert_eq!(store.latest("/t/"), Ok(last));
 }
 
+/// A lease, and when a key was written that it holds: once more where it had ended before.
+fn led(store: &Etcd, length: Duration) -> (LeaseId, Revision) {
+    let mut led = None;
+    wait_until("a key is written while its lease lasts", || {
+        let lease = store.grant(length).expect("it answers");
+        let written = super::change(store, Vec::new(), vec![super::put_for("/t/led", "me", lease)]);
+        if let Outcome::Done(at) = written {
+            led = Some((lease, at));
+        }
+        led.is_some()
+    });
+    led.expect("it is written")
+}
+
 #[test]
 fn a_lease_that_nobody_renews_ends() {
     let members = Members::start(1);
     let store = members.store();
-    let lease = store.grant(Duration::from_secs(1)).expect("it answers");
-    let write = super::put_for("/t/led", "me", lease);
-    let at = done(&store, Vec::new(), vec![write]);
+    let (lease, at) = led(&store, Duration::from_secs(1));
     let mut watch = store.watch("/t/", at).expect("it answers");
     assert_eq!(next(&mut *watch).1, [super::gone("/t/led")]);
     assert_eq!(store.renew(lease), Ok(false));
@@ -102,8 +114,7 @@ fn the_end_of_a_lease_is_seen_when_the_member_that_tells_stands_still() {
     members.store();
     // Another, which asks the first member first.
     let store = members.store();
-    let lease = store.grant(Duration::from_secs(3)).expect("it answers");
-    let at = done(&store, Vec::new(), vec![super::put_for("/t/led", "me", lease)]);
+    let (_, at) = led(&store, Duration::from_secs(3));
     let mut watch = store.watch("/t/", at).expect("it answers");
     members.signal(0, "-STOP");
     assert_eq!(next(&mut *watch).1, [super::gone("/t/led")]);
