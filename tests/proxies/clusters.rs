@@ -5,7 +5,7 @@ use super::sorted;
 use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, Kind, wait_until};
 use crate::clusters::faults;
-use crate::slot_moves::{move_slots, wait_for_moves};
+use crate::slot_moves::move_and_wait;
 use crate::tarn_path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,8 +206,7 @@ fn slots_of_a_tarn_cluster_move_under_load() {
         for (to, slots) in
             [("0", "5000-9000"), ("1", "0-3000"), ("2", "2000-8000"), ("0", "0-16383"), ("1", "8192-16383")]
         {
-            assert_eq!(move_slots(&cluster, to.parse().unwrap(), &[slots.to_owned()]), Ok(()));
-            assert_eq!(wait_for_moves(&cluster), None);
+            move_and_wait(&cluster, to.parse().unwrap(), slots);
         }
     });
     assert_eq!(errors, Vec::<String>::new());
