@@ -1,30 +1,34 @@
 //! Replies to reads of hot keys, kept while `proxy-cache-bytes` allows it, and right by what the servers tell of keys that are modified.
 //!
-//! A key is hot when a worker is asked for it again and again within a second. The next read of it goes to its server with a question for its time to live behind
-//! it, and its reply is kept until the servers tell of the key, or its time is up. Where that comes to nothing, since the reply is too long or the key is modified
+//! A key is hot when a worker is asked for it again and again within a second. When that read is answered, its server is asked for the key's time to live, and the
+//! reply is kept until the servers tell of the key, its time is up, or some seconds are over. Where that comes to nothing, since the reply is too long or the key is modified
 //! all the time, the next attempt is as many reads later.
 //!
 //! Invariants:
 //! 1. A reply is kept only if nothing was told of its key since before its request was sent, and while all masters tell.
 //! 2. Who has written gets no reply whose request was sent before its own writes were answered.
 //!
-//! So what is shown may be older than what another client has written, by as long as the servers take to tell of it.
+//! So what is shown may be older than what another client has written, by as long as the servers take to tell of it; and by [`KEPT_FOR`] at most where they do not:
+//! none tells of SWAPDB, and a server that was replaced, or cannot be heard, is found out later.
 //!
 //! Thread rule: shared; [`Heat`] is a worker's own.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use sys::Prng;
 use wire::Protocol;
 use wire::number::parse_int;
 
 const SHARDS: usize = 16;
 /// What a reply takes beside its bytes and those of its request and key.
-const KEPT_BYTES: usize = 160;
+const KEPT_BYTES: usize = 320;
+/// For how long a reply is shown.
+const KEPT_FOR: Duration = Duration::from_secs(5);
 /// Of one key, replies to so many different requests are kept.
 const REPLIES_MAX: usize = 16;
 /// A reply may take this part of all at most.
@@ -32,10 +36,6 @@ const PART_MAX: usize = 64;
 /// So many reads of a key by a worker within [`WINDOW`] make it hot.
 const HOT_READS: u32 = 16;
 const WINDOW: Duration = Duration::from_secs(1);
-/// How many replies of a part of the keys are waited for at a time.
-const FILLING_MAX: usize = 1024;
-/// For how long one is waited for before another of the same key may be kept: whoever asked may be gone.
-const FILLING: Duration = Duration::from_secs(1);
 /// How many keys a worker counts at a time.
 const COUNTED_MAX: usize = 4096;
 
@@ -48,8 +48,8 @@ struct Kept {
     speaks: Speaks,
     reply: Arc<[u8]>,
     sent_at: Instant,
-    /// When the key's time is up.
-    until: Option<Instant>,
+    /// From when on it is not shown.
+    until: Instant,
 }
 
 /// The replies of a key, and where it stands among all.
@@ -63,8 +63,8 @@ struct Shard {
     kept: HashMap<Arc<[u8]>, OfKey>,
     /// All keys of these, in no order: one of them is as easily found as another.
     keys: Vec<Arc<[u8]>>,
-    /// Keys of reads under way whose replies are to be kept, with the number of the last one and its time. What is told of a key takes it out.
-    filling: HashMap<Box<[u8]>, (u64, Instant)>,
+    /// Keys of reads under way whose replies are to be kept, with their numbers. What is told of a key takes it out.
+    filling: HashMap<Box<[u8]>, u64>,
     bytes: usize,
 }
 
@@ -87,7 +87,7 @@ fn bytes_of(key: &[u8], kept: &Kept) -> usize {
 
 impl Shard {
     fn forget(&mut self, key: &[u8]) {
-        self.filling.remove(key);
+        self.end_filling(key, None);
         let Some(OfKey { replies, at }) = self.kept.remove(key) else { return };
         self.bytes -= replies.iter().map(|kept| bytes_of(key, kept)).sum::<usize>();
         self.keys.swap_remove(at);
@@ -96,11 +96,20 @@ impl Shard {
         }
     }
 
+    /// Whether a read was under way, by this number if one is given; it is not any more.
+    fn end_filling(&mut self, key: &[u8], number: Option<u64>) -> bool {
+        let is_it = self.filling.get(key).is_some_and(|own| number.is_none_or(|number| number == *own));
+        if is_it && self.filling.remove(key).is_some() {
+            self.bytes -= KEPT_BYTES + key.len();
+        }
+        is_it
+    }
+
     /// Keeps a reply in place of an earlier one to the same request.
     fn keep(&mut self, key: &[u8], kept: Kept) {
         if !self.kept.contains_key(key) {
             let name: Arc<[u8]> = key.into();
-            self.kept.insert(name.clone(), OfKey { replies: Vec::new(), at: self.keys.len() });
+            self.kept.insert(name.clone(), OfKey { replies: Vec::with_capacity(1), at: self.keys.len() });
             self.keys.push(name);
         }
         let Some(OfKey { replies, .. }) = self.kept.get_mut(key) else { return };
@@ -110,13 +119,15 @@ impl Shard {
             self.bytes -= bytes_of(key, &replies.swap_remove(at));
         }
         self.bytes += bytes_of(key, &kept);
+        replies.reserve_exact(1);
         replies.push(kept);
     }
 
     /// Keeps no more than so much; `luck` says which.
     fn keep_within(&mut self, bytes_max: usize, luck: u64) {
+        let mut luck = Prng::from_seed(luck);
         while self.bytes > bytes_max && !self.keys.is_empty() {
-            let key = self.keys[luck as usize % self.keys.len()].clone();
+            let key = self.keys[luck.below(self.keys.len() as u64) as usize].clone();
             self.forget(&key);
         }
     }
@@ -139,7 +150,7 @@ impl Cache {
         let is_it = |kept: &&Kept| kept.speaks == speaks && *kept.request == *request;
         let kept = shard.kept.get(key)?.replies.iter().find(is_it)?;
         let is_late_enough = answered_at.is_none_or(|answered_at| kept.sent_at > answered_at);
-        let is_over = kept.until.is_some_and(|until| until <= now());
+        let is_over = kept.until <= now();
         (is_late_enough && !is_over).then(|| kept.reply.clone())
     }
 
@@ -152,29 +163,35 @@ impl Cache {
     ) -> Option<Filling> {
         let (number, sent_at) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
         {
-            let filling = &mut self.shard(key).lock().filling;
-            if filling.get(key).is_some_and(|(_, since)| sent_at.duration_since(*since) < FILLING) {
+            let shard = &mut *self.shard(key).lock();
+            let bytes = KEPT_BYTES + key.len();
+            let is_too_long = bytes + request.len() > bytes_max / PART_MAX;
+            if is_too_long || shard.filling.contains_key(key) {
                 return None;
             }
-            if filling.len() >= FILLING_MAX {
-                filling.clear();
+            let left = (bytes_max / SHARDS).saturating_sub(bytes);
+            shard.keep_within(left, number);
+            // What is waited for counts, too.
+            if shard.bytes > left {
+                return None;
             }
-            filling.insert(key.into(), (number, sent_at));
+            shard.filling.insert(key.into(), number);
+            shard.bytes += bytes;
         }
-        Some(Filling {
-            cache: self.clone(),
-            key: key.into(),
-            request: request.into(),
-            speaks,
-            number,
-            sent_at,
-            bytes_max,
-        })
+        let noted = Arc::new(Noted { cache: self.clone(), key: key.into(), number });
+        Some(Filling { noted, request: request.into(), speaks, sent_at, bytes_max })
     }
 
     /// A key was modified.
     pub fn forget(&self, key: &[u8]) {
         self.shard(key).lock().forget(key);
+    }
+
+    /// Has no more than so much from now on.
+    pub fn keep_within(&self, bytes_max: usize) {
+        for shard in &self.shards {
+            shard.lock().keep_within(bytes_max / SHARDS, self.next.load(Ordering::Relaxed));
+        }
     }
 
     /// Any key may have been modified.
@@ -183,27 +200,38 @@ impl Cache {
     }
 }
 
+/// That a read is under way: until it is answered, or given up by whoever has asked.
+struct Noted {
+    cache: Arc<Cache>,
+    key: Box<[u8]>,
+    number: u64,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.cache.shard(&self.key).lock().end_filling(&self.key, Some(self.number));
+    }
+}
+
 /// A reply that is to be kept when it comes.
 #[derive(Clone)]
 pub struct Filling {
-    cache: Arc<Cache>,
-    key: Box<[u8]>,
+    noted: Arc<Noted>,
     request: Box<[u8]>,
     speaks: Speaks,
-    number: u64,
     sent_at: Instant,
     bytes_max: usize,
 }
 
 impl std::fmt::Debug for Filling {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Filling({})", self.number)
+        write!(out, "Filling({})", self.noted.number)
     }
 }
 
 impl PartialEq for Filling {
     fn eq(&self, other: &Filling) -> bool {
-        self.number == other.number
+        self.noted.number == other.noted.number
     }
 }
 
@@ -215,26 +243,28 @@ impl Filling {
         self.bytes_max = 0;
     }
 
-    /// The reply has come, and what the server says of the key's time to live.
+    /// Whether this reply is to be kept, if the key lives.
+    pub fn wants(&self, reply: &[u8]) -> bool {
+        let bytes = KEPT_BYTES + self.noted.key.len() + self.request.len() + reply.len();
+        !reply.starts_with(b"-") && bytes <= self.bytes_max / PART_MAX
+    }
+
+    /// The reply has come, and behind it what the server says of the key's time to live.
     pub fn end(&self, reply: &[u8], time_to_live: &[u8]) {
-        let shard = &mut *self.cache.shard(&self.key).lock();
-        match shard.filling.entry(self.key.clone()) {
-            Entry::Occupied(filling) if filling.get().0 == self.number => drop(filling.remove()),
-            _ => return,
+        let Noted { cache, key, number: own } = &*self.noted;
+        let shard = &mut *cache.shard(key).lock();
+        if !shard.end_filling(key, Some(*own)) || !self.wants(reply) {
+            return;
         }
         let number = |reply: &[u8]| parse_int(reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?);
         // Of a key that is not there it is not known since when.
-        let Some(ms) = number(time_to_live).filter(|ms| *ms >= -1 && !reply.starts_with(b"-")) else {
-            return;
-        };
-        let until = u64::try_from(ms).ok().map(|ms| self.sent_at + Duration::from_millis(ms));
+        let Some(ms) = number(time_to_live).filter(|ms| *ms >= -1) else { return };
+        let lives_for = u64::try_from(ms).map_or(KEPT_FOR, Duration::from_millis);
+        let until = self.sent_at + lives_for.min(KEPT_FOR);
         let (request, speaks, sent_at) = (self.request.clone(), self.speaks, self.sent_at);
         let kept = Kept { request, speaks, reply: reply.into(), sent_at, until };
-        if bytes_of(&self.key, &kept) > self.bytes_max / PART_MAX {
-            return;
-        }
-        shard.keep(&self.key, kept);
-        shard.keep_within(self.bytes_max / SHARDS, self.cache.hasher.hash_one(self.number));
+        shard.keep(key, kept);
+        shard.keep_within(self.bytes_max / SHARDS, *own);
     }
 }
 
@@ -310,6 +340,7 @@ mod tests {
         assert!(cache.begin(b"k", (b"GET", SPEAKS), ALL).is_none());
         first.end(b"-ERR\r\n", b":-1\r\n");
         assert!(get(&cache, b"k", None).is_none());
+        drop(begin(&cache, b"k"));
         let first = begin(&cache, b"k");
         cache.forget(b"k");
         let second = begin(&cache, b"k");
@@ -325,8 +356,12 @@ mod tests {
     fn a_key_whose_time_is_up_is_not_there() {
         let cache = Arc::new(Cache::default());
         begin(&cache, b"k").end(b"$1\r\nv\r\n", b":50\r\n");
-        let later = || Instant::now() + Duration::from_millis(60);
-        assert!(cache.get(b"k", (b"GET", SPEAKS), None, later).is_none());
+        let is_there = |ms| {
+            cache.get(b"k", (b"GET", SPEAKS), None, || Instant::now() + Duration::from_millis(ms)).is_some()
+        };
+        assert!(!is_there(60));
+        begin(&cache, b"k").end(b"$1\r\nv\r\n", b":-1\r\n");
+        assert!(is_there(60) && !is_there(6000), "nothing is kept for long");
         cache.forget(b"k");
         for unknown in [&b":-2\r\n"[..], b"-NOPERM\r\n"] {
             begin(&cache, b"k").end(b"$1\r\nv\r\n", unknown);
@@ -350,6 +385,9 @@ mod tests {
         }
         begin(&cache, b"long").end(&vec![b'+'; ALL / PART_MAX], b":-1\r\n");
         assert!(get(&cache, b"long", None).is_none());
+        cache.keep_within(ALL / 4);
+        let bytes: usize = cache.shards.iter().map(|shard| shard.lock().bytes).sum();
+        assert!(bytes <= ALL / 4 && bytes > ALL / 8, "{bytes}");
         cache.forget_all();
         assert!(cache.shards.iter().all(|shard| shard.lock().bytes == 0));
     }

@@ -55,8 +55,38 @@ pub enum Join {
     SlotScan(Box<SlotScan>),
     /// Copies of keys, on which a command runs.
     Computed(Box<Computed>),
-    /// A reply that is to be kept, and the time to live of its key.
-    Kept(Box<Filling>),
+    /// A reply that is to be kept; then the time to live of its key, which is asked for by this.
+    Kept(Box<Keeping>),
+}
+
+/// A reply on its way to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    filling: Filling,
+    asks: Part,
+    /// When it has come.
+    reply: Option<Vec<u8>>,
+}
+
+impl Keeping {
+    /// `asks` asks for the time to live of the key.
+    pub fn begin(filling: Filling, asks: Part) -> Keeping {
+        Keeping { filling, asks, reply: None }
+    }
+
+    fn step(&mut self, came: &[u8]) -> Step {
+        match self.reply.take() {
+            None if self.filling.wants(came) => {
+                self.reply = Some(came.to_vec());
+                Step::More(vec![self.asks.clone()])
+            }
+            None => Step::Whole(came.to_vec()),
+            Some(reply) => {
+                self.filling.end(&reply, came);
+                Step::Whole(reply)
+            }
+        }
+    }
 }
 
 /// The error that stands for replies that do not go together.
@@ -67,10 +97,8 @@ impl Join {
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
         match self {
             Join::OneDid => return Step::Whole(one_that_did(parts)),
-            Join::Kept(filling) => {
-                let [reply, time_to_live] = parts else { return Step::Whole(UNLIKE.to_vec()) };
-                filling.end(reply, time_to_live);
-                return Step::Whole(reply.clone());
+            Join::Kept(keeping) => {
+                return parts.first().map_or_else(|| Step::Whole(UNLIKE.to_vec()), |came| keeping.step(came));
             }
             Join::SlotScan(scan) => {
                 return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
@@ -85,8 +113,8 @@ impl Join {
 
     /// What comes is not to be kept: it is of a server that does not tell, maybe.
     pub fn give_up_keeping(&mut self) {
-        if let Join::Kept(filling) = self {
-            filling.give_up();
+        if let Join::Kept(keeping) = self {
+            keeping.filling.give_up();
         }
     }
 

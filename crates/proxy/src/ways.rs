@@ -236,7 +236,6 @@ const CACHEABLE: &[&str] = &[
     "smismember",
     "strlen",
     "substr",
-    "type",
     "zcard",
     "zcount",
     "zlexcount",

@@ -67,8 +67,11 @@ impl Written {
         }
     }
 
-    /// Something was done elsewhere than these routes say: any server may have been written to.
+    /// Something was done elsewhere than these routes say: any server may have been written to, if one was.
     pub fn note_elsewhere(&mut self, version: u64) {
+        if self.is_nothing() {
+            return;
+        }
         (self.to, self.elsewhere_at) = (ALL, version);
     }
 

@@ -163,7 +163,10 @@ pub async fn follow(proxy: Arc<Proxy>) {
         }
         tokio::select! {
             _ = changes.changed() => {}
-            _ = looks.tick() => proxy.changes.look(&proxy.upstream.routes()),
+            _ = looks.tick() => {
+                proxy.changes.look(&proxy.upstream.routes());
+                proxy.cache.keep_within(proxy.host.engine.config.proxy_cache_bytes());
+            }
         }
     }
 }

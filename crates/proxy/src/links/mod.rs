@@ -62,6 +62,8 @@ struct Ticket {
     bytes: usize,
     /// How many of its replies have come.
     came: usize,
+    /// By which number the server knows its client, if it has said so.
+    number: Option<i64>,
     /// The first of these that was an error, where that counts; of a transaction, that which sent it elsewhere.
     refused: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
@@ -308,8 +310,15 @@ impl Links {
     /// Sends a request, whose reply comes later: the last of so many.
     #[inline]
     pub fn push(&mut self, at: usize, request: &[u8], pushed: Pushed) {
-        let ticket =
-            Ticket { pushed, bytes: request.len(), came: 0, refused: None, redirections: 0, asking_bytes: 0 };
+        let ticket = Ticket {
+            pushed,
+            bytes: request.len(),
+            came: 0,
+            number: None,
+            refused: None,
+            redirections: 0,
+            asking_bytes: 0,
+        };
         self.enqueue(at, request, ticket);
     }
 
@@ -396,10 +405,12 @@ impl Links {
             if ticket.refused.is_none() && reply.starts_with(counts) {
                 ticket.refused = Some(reply.into());
             }
-            if ticket.pushed.waits.is_some()
-                && let Some(number) = joins::number(reply)
-            {
-                self.note_waiting(at, number);
+            let is_next = ticket.came + 1 == ticket.pushed.replies;
+            if ticket.pushed.waits.is_some() {
+                ticket.number = ticket.number.or_else(|| joins::number(reply));
+                if let Some(number) = ticket.number.filter(|_| is_next) {
+                    self.note_waiting(at, number);
+                }
             }
             return Ok(());
         }
@@ -483,6 +494,7 @@ impl Links {
         let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
+            number: None,
             refused: None,
             redirections: ticket.redirections + 1,
             bytes: request.len(),

@@ -1,7 +1,7 @@
 //! Requests on their way: to one server, to several, or over connections that the client has to itself.
 
 use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
-use crate::joins::Join;
+use crate::joins::{Join, Keeping};
 use crate::links::conversation::Key;
 use crate::links::own::{Lane, Watching};
 use crate::links::{self, LinkTo, Links, Pushed};
@@ -111,7 +111,7 @@ impl Runner {
         true
     }
 
-    /// Sends a read whose reply is to be kept, and asks for the time to live of its key.
+    /// Sends a read whose reply is to be kept.
     fn send_kept(
         &mut self,
         front: &mut Front,
@@ -132,13 +132,12 @@ impl Runner {
             return wait_for_room(front);
         }
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
-        let join = Join::Kept(Box::new(filling));
-        let number = links.conversations.owe_joined(whose, (join, 2), (protocol, db), is_wanted);
-        let one = Pushed { whose, slot, since: links.moment, ..Pushed::ONE };
-        links.push(at, sent, Pushed { reply: (number, 0), command: Some(command.id), ..one });
         let mut asks = Vec::new();
         encode_request(&mut asks, &[b"PTTL", request.arg(1)]);
-        links.push(at, &asks, Pushed { reply: (number, 1), ..one });
+        let join = Join::Kept(Box::new(Keeping::begin(filling, (node, slot, asks))));
+        let number = links.conversations.owe_joined(whose, (join, 1), (protocol, db), is_wanted);
+        let (command, since) = (Some(command.id), links.moment);
+        links.push(at, sent, Pushed { whose, reply: (number, 0), slot, command, since, ..Pushed::ONE });
         true
     }
 
