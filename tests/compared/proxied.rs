@@ -77,8 +77,8 @@ struct Round<'p> {
 }
 
 impl Pair {
-    fn begin() -> Pair {
-        let proxied = Proxied::of((&tarn(), DIRECTIVES), SHARDS, &[]);
+    fn begin(directives: &[&str]) -> Pair {
+        let proxied = Proxied::of((&tarn(), DIRECTIVES), SHARDS, directives);
         let alone = Server::start(tarn(), DIRECTIVES).expect("it starts");
         Pair { proxied, alone, twist: None, requests: 0, refused: BTreeSet::new() }
     }
@@ -331,7 +331,7 @@ fn is_refusal(reply: &[u8]) -> bool {
 
 #[test]
 fn a_proxy_answers_as_one_server_does() {
-    let mut pair = Pair::begin();
+    let mut pair = Pair::begin(&[]);
     if let Err(wrong) = pair.run(Budget::from_env(1, STEPS)) {
         panic!("{wrong}");
     }
@@ -339,8 +339,16 @@ fn a_proxy_answers_as_one_server_does() {
 }
 
 #[test]
+fn a_proxy_that_keeps_replies_to_hot_keys_answers_as_one_server_does() {
+    let mut pair = Pair::begin(&["--proxy-cache-bytes", "1mb"]);
+    if let Err(wrong) = pair.run(Budget::from_env(2, STEPS)) {
+        panic!("{wrong}");
+    }
+}
+
+#[test]
 fn a_fault_in_what_a_proxy_passes_on_is_found() {
-    let mut pair = Pair::begin();
+    let mut pair = Pair::begin(&[]);
     pair.twist = Some(|request| {
         if request[0].eq_ignore_ascii_case(b"append") && request.len() == 3 {
             request[0] = b"SET".to_vec();
