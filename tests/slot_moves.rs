@@ -8,6 +8,8 @@ use crate::clusters::rounds::{rounds, tags};
 use crate::operators::{refused_by, shown_by};
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::ask::{call, ok};
@@ -307,6 +309,65 @@ fn whoever_shows_how_slots_move_goes_on_to_another_config_server() {
     cluster.config.mend();
     cluster::wait_until("all know it", || {
         cluster.topology().is_some_and(|now| now.slots.count_of(ShardId(1)) == 8192 + 2000)
+    });
+}
+
+/// Counts a key of its own up, many at a time, until its slot is another shard's; gives what it was told last.
+fn count_until_it_is_elsewhere(mut client: Client, key: &str, counted: &AtomicU64) -> i64 {
+    // Requests of one length, so that one that is left out or done twice leaves sound what is read behind it.
+    let requests = vec![vec!["INCR".to_owned(), key.to_owned()]; 200];
+    let mut told = 0;
+    loop {
+        for reply in client.pipeline(&requests).expect("it is answered") {
+            if reply.starts_with(b"-MOVED") {
+                return told;
+            }
+            let text = String::from_utf8_lossy(&reply).into_owned();
+            told = text.trim_start_matches(':').trim_end().parse().expect("it is a number");
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stream is read out of the log's files, up to a place that is further each time, while it goes on.
+#[test]
+fn what_is_written_while_a_move_is_far_behind_is_there_once() {
+    const WRITERS: usize = 4;
+    let cluster = Cluster::begin(2, 1, &["--edition", "durable", "--repl-backlog-size", "16kb"]);
+    let topology = cluster.topology().expect("it is there");
+    let (source, target) = (master(&topology, 0), master(&topology, 1));
+    let tag = &tags(1, |slot| slot < 2000)[0];
+    let mut client = cluster.connect(source).unwrap();
+    for number in 0..10 {
+        call(&mut client, &["SET", &format!("long{number}{{{tag}}}"), &"x".repeat(100_000)]);
+    }
+    let told = |words: &[&str]| matches!(cluster.ask_config(words), Some(Value::Simple(_)));
+    let counted = AtomicU64::new(0);
+    let await_more = |more: u64| {
+        let wanted = counted.load(Ordering::Relaxed) + more;
+        cluster::wait_until("more is counted", || counted.load(Ordering::Relaxed) >= wanted);
+    };
+    thread::scope(|scope| {
+        let names: Vec<String> = (0..WRITERS).map(|number| format!("count{number}{{{tag}}}")).collect();
+        let writers: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let (client, counted) = (cluster.connect(source).unwrap(), &counted);
+                scope.spawn(move || count_until_it_is_elsewhere(client, name, counted))
+            })
+            .collect();
+        // Far behind at first, and then faster.
+        cluster::wait_until("the rate is known", || told(&["CLUSTER", "SET", "move-rate", "200000"]));
+        let last = move_slots(&cluster, 1, &["0-1999".to_owned()]).expect("it can be");
+        await_more(100_000);
+        cluster::wait_until("it may be faster", || told(&["CLUSTER", "SET", "move-rate", "0"]));
+        assert_eq!(wait_for_moves(&cluster, last), None);
+        let last: Vec<i64> = writers.into_iter().map(|writer| writer.join().expect("it has ended")).collect();
+        let mut taker = cluster.connect(target).unwrap();
+        for (name, last) in names.iter().zip(last) {
+            let wanted = Value::Bulk(last.to_string().into_bytes());
+            assert_eq!(call(&mut taker, &["GET", name]), wanted, "{name}");
+        }
     });
 }
 

@@ -300,8 +300,13 @@ impl Control {
             Done::Restored(_, brought) => {
                 after.policy.is_none() || after.is_senseless(key::SLOTS) || brought.why_lost(after).is_some()
             }
+            // Whether its shard has enough copies without it was counted with those that were there.
             Done::Remove(id) => {
-                self.view.as_ref().map(|view| place_of(view, *id)) != Some(place_of(after, *id))
+                let now = place_of(after, *id);
+                let Some(view) = &self.view else { return true };
+                let has_lost =
+                    |place: Place| after.placed_in(place.shard).len() < view.placed_in(place.shard).len();
+                place_of(view, *id) != now || now.flatten().is_some_and(has_lost)
             }
             // The shard may go, and the server may have got another place.
             Done::Place(id, shard) => {

@@ -22,13 +22,16 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct Reading<'s> {
     server: &'s Server,
     offset: u64,
+    /// What was read from the offset on, and was more than was asked for.
+    ahead: Vec<u8>,
+    /// It stands behind these.
     segments: Option<StreamReader>,
 }
 
 impl<'s> Reading<'s> {
     /// From this offset on.
     pub fn new(server: &'s Server, offset: u64) -> Reading<'s> {
-        Reading { server, offset, segments: None }
+        Reading { server, offset, ahead: Vec::new(), segments: None }
     }
 
     /// How far it is.
@@ -41,12 +44,17 @@ impl<'s> Reading<'s> {
     /// # Errors
     /// What it needs is not there any more, or cannot be read.
     pub fn next(&mut self, until: u64) -> io::Result<Vec<u8>> {
-        let bytes = match self.of_backlog() {
-            Some(bytes) => bytes,
-            None => self.of_segments()?,
+        let mut bytes = match std::mem::take(&mut self.ahead) {
+            none if none.is_empty() => match self.of_backlog() {
+                Some(bytes) => bytes,
+                None => self.of_segments()?,
+            },
+            ahead => ahead,
         };
         let left = usize::try_from(until.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let bytes = if bytes.len() > left { bytes[..left].to_vec() } else { bytes };
+        if bytes.len() > left {
+            self.ahead = bytes.split_off(left);
+        }
         self.offset += bytes.len() as u64;
         Ok(bytes)
     }

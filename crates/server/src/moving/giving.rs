@@ -58,6 +58,9 @@ const BARRIER: Duration = Duration::from_secs(1);
 /// How long clients may wait for the other master to hear that the slots switch. It may be cut off from the config servers, and from nobody else.
 const CONFIRMING: Duration = Duration::from_secs(1);
 
+/// How long clients may wait for what was written to be committed: fewer members may be there than have to have it.
+const COMMITTING: Duration = Duration::from_secs(3);
+
 /// How often it says how far it is.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -285,9 +288,15 @@ impl<'g> Giving<'g> {
             link.settle()?;
         }
         let end = self.end()?;
-        let shown = Shown { up_to: end, is_write: true };
+        let (shown, began) = (Shown { up_to: end, is_write: true }, Instant::now());
         while !self.server.net.gate.is_open_for(shown) {
             self.look()?;
+            if began.elapsed() >= COMMITTING {
+                return Err(io::Error::other(
+                    "what was written to the slots is not committed, and requests would wait for it",
+                )
+                .into());
+            }
             if let Some(log) = self.server.engine.durability.log() {
                 log.nudge();
             }
