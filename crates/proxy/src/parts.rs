@@ -3,10 +3,11 @@
 use crate::computed::{self, Computed};
 use crate::joins::{Join, Part};
 use crate::links::asking_who;
+use crate::pops::{self, Pop};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
-use crate::ways::{Gathering, Split};
+use crate::ways::{self, Gathering, Split};
 use crate::written::Written;
 use command::table::CommandId;
 use server::transaction::Transaction;
@@ -28,6 +29,8 @@ pub enum Plan {
     Parts(Split),
     /// XREAD, in parts to the servers of its streams.
     Streams(Protocol),
+    /// What takes from the first of several keys that has something: all their servers are asked.
+    Pops(CommandId, Protocol),
     /// To all.
     Everywhere(Gathering),
     /// To the server that its cursor names.
@@ -63,6 +66,7 @@ impl Plan {
             | Plan::Publish(..)
             | Plan::Parts(_)
             | Plan::Streams(_)
+            | Plan::Pops(..)
             | Plan::Everywhere(_)
             | Plan::Scan
             | Plan::Computed(..)
@@ -129,6 +133,7 @@ pub fn parts_of(
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
+        Plan::Pops(command, protocol) => pops_of(command, protocol, routes, request)?,
         Plan::Everywhere(gathering) => everywhere(gathering, routes, request, luck),
         Plan::Scan => scan(routes, request)?,
         Plan::Computed(command, protocol) => match Computed::only_node(routes, request, command) {
@@ -246,6 +251,13 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
         (*node, *slot, bytes)
     });
     Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
+}
+
+fn pops_of(command: CommandId, protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    let command = command::table::get(command);
+    let speaks = (protocol, ways::patience(command, request));
+    let (pop, each) = Pop::begin(routes, request, (command, pops::form_of(command)?), speaks)?;
+    Some(Parts { each, join: Some(Join::Pop(Box::new(pop))), replies: 1 })
 }
 
 /// XREAD's streams stand behind its options, all names in front of all places.

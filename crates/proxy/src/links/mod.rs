@@ -21,7 +21,7 @@ use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
 use conversation::{Conversations, Further, Key};
 use net::client::Client;
-use own::{Owners, Ownership, Watching};
+use own::{Lane, Owners, Ownership, Watching};
 use redirect::Redirection;
 pub use socket::Socket;
 use std::cell::RefCell;
@@ -524,10 +524,23 @@ impl Links {
     /// Asks what is to be known before a reply can be made of which a part has come.
     #[inline]
     fn ask_further(&mut self) {
-        for Further { whose, reply, speaks: (protocol, db), part } in self.conversations.take_further() {
+        for client in self.conversations.take_come() {
+            self.dismiss(client);
+        }
+        for Further { whose, reply, speaks: (protocol, db), part, waits } in self.conversations.take_further() {
             let (node, slot, request) = part;
-            let to = self.place(LinkTo { node, protocol, db, is_replica: false });
-            self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
+            let (way, pushed) = (
+                LinkTo { node, protocol, db, is_replica: false },
+                Pushed { whose, reply, slot, ..Pushed::ONE },
+            );
+            let Some((patience, client)) = waits else {
+                let to = self.place(way);
+                self.push(to, &request, pushed);
+                continue;
+            };
+            let to = self.take_own(Lane { client, number: reply.1 + 1 }, way);
+            let bytes = [asking_who(), request].concat();
+            self.push_own(to, &bytes, Pushed { waits: Some(patience), replies: 2, ..pushed });
         }
     }
 

@@ -277,17 +277,23 @@ impl Runner {
             None => links.conversations.owe(whose, is_wanted),
         };
         // What it asks later comes behind what is asked for it further.
-        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..));
+        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Pops(..));
+        if matches!(plan, Plan::Pops(..)) && command.is(Flags::BLOCKING) {
+            front.block();
+        }
         let is_of_script = command.runs_script();
         let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
         for (node, ..) in parts.each.iter().filter(|_| may_write) {
             self.proxy.note_written(front, *node);
         }
+        // What is asked of several servers is one command all the same, where it is done by another.
+        let counts = |part: usize| part == 0 || !matches!(plan, Plan::Pops(..));
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
             let replies = parts.replies;
             let instead = plan.as_it_is().and_then(|(.., instead)| instead);
-            let (slot, command, since) = (*slot, Some(command.id), links.moment);
+            let (slot, since) = (*slot, links.moment);
+            let command = counts(part).then_some(command.id);
             let pushed =
                 Pushed { whose, reply, slot, replies, is_of_script, instead, command, since, ..Pushed::ONE };
             links.push(at, bytes, pushed);
