@@ -137,7 +137,7 @@ impl Join {
 
     /// Whether a reply is enough, whatever the others say.
     pub fn is_ended_by(&self, reply: &[u8]) -> bool {
-        self.is_waiting() && !is_null(reply)
+        matches!(self, Join::Pop(pop) if pop.is_ended_by(reply))
     }
 
     /// How long replies may be that are joined.

@@ -7,12 +7,13 @@ use crate::pops::{self, Pop};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
-use crate::ways::{self, Gathering, Split};
+use crate::ways::{Gathering, Split};
 use crate::written::Written;
 use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sys::UnixMs;
 use value::rdb;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
@@ -255,8 +256,13 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
 
 fn pops_of(command: CommandId, protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
     let command = command::table::get(command);
-    let speaks = (protocol, ways::patience(command, request));
-    let (pop, each) = Pop::begin(routes, request, (command, pops::form_of(command)?), speaks)?;
+    let form = pops::form_of(command)?;
+    if form.check(request, UnixMs(0)).is_err() {
+        let (key, bytes) = pops::wrong_of(command, request)?;
+        let slot = key_slot(key);
+        return Some(Parts::one(routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster), bytes));
+    }
+    let (pop, each) = Pop::begin(routes, request, (command, form), protocol)?;
     Some(Parts { each, join: Some(Join::Pop(Box::new(pop))), replies: 1 })
 }
 

@@ -6,21 +6,25 @@
 //! are asked again.
 //!
 //! Invariants:
-//! 1. Taken is from one key at a time, so that nothing is taken that the client does not get.
+//! 1. Taken is from one key at a time, so that nothing is taken that the client does not get, nor for one that has gone away while it waited.
 //! 2. It is not of one moment: when something is taken, an earlier key may have got something since it was asked for.
 
-use crate::joins::{Part, Step, is_null};
+use crate::joins::{Part, Step, is_null, text_of};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::execute::key_positions;
 use command::parse::timeout;
 use command::table::Command;
 use command::Error;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
+/// Of so many slots keys may be.
+const SLOTS_MAX: usize = 64;
+/// With so little time left a server that says that there was nothing is right, and not early.
+const NO_TIME: Duration = Duration::from_millis(20);
 /// How often all are asked again since somebody else was faster, by a command that does not wait.
 const TRIES_MAX: usize = 64;
 
@@ -76,18 +80,44 @@ impl Form {
         self.timeout.is_some()
     }
 
+    fn word<'r>(&self, request: &Request<'r>) -> Option<&'r [u8]> {
+        match self.timeout.as_ref()? {
+            Timeout::First => request.get(1),
+            Timeout::Last => request.get(request.len() - 1),
+        }
+    }
+
     /// What is wrong with how long a request is to wait.
     ///
     /// # Errors
     /// That, in Redis' words.
     pub fn check(&self, request: &Request<'_>, now: UnixMs) -> Result<(), Error> {
-        let word = match self.timeout {
-            None => return Ok(()),
-            Some(Timeout::First) => request.arg(1),
-            Some(Timeout::Last) => request.arg(request.len() - 1),
-        };
-        timeout(word, now).map(drop)
+        self.word(request).map_or(Ok(()), |word| timeout(word, now).map(drop))
     }
+
+    /// Whether what else is wrong with a request is told before that: then a server says which.
+    pub fn says_more(&self) -> bool {
+        self.numkeys.is_some()
+    }
+
+    /// How long a request waits, if it does not for ever.
+    fn time_of(&self, request: &Request<'_>) -> Option<Duration> {
+        let until = timeout(self.word(request)?, UnixMs(0)).ok()??;
+        Some(Duration::from_millis(until.0))
+    }
+}
+
+/// A request that is wrong, with its first key alone, for the server of this key to say so.
+pub fn wrong_of<'r>(command: &Command, request: &Request<'r>) -> Option<(&'r [u8], Vec<u8>)> {
+    let mut positions = Vec::new();
+    key_positions(command.row.keys, request, &mut positions);
+    let (first, last) = (*positions.first()?, *positions.last()?);
+    let words = request.iter().enumerate().filter(|(at, _)| *at <= first || *at > last);
+    let mut words: Vec<&[u8]> = words.map(|(_, word)| word).collect();
+    *words.get_mut(first.checked_sub(1)?)? = b"1";
+    let mut bytes = Vec::new();
+    encode_request(&mut bytes, &words);
+    Some((request.get(first)?, bytes))
 }
 
 /// The one plain server that has all keys of a request, if there is one.
@@ -97,6 +127,14 @@ pub fn only_node(routes: &Routes, command: &Command, request: &Request<'_>) -> O
     let mut nodes = positions.iter().map(|at| routes.of(key_slot(request.arg(*at))));
     let first = nodes.next()??;
     (!routes.is_cluster && nodes.all(|node| node == Some(first))).then_some(first)
+}
+
+/// Whether a request has keys of too many slots for one client to wait for all.
+pub fn are_too_many(command: &Command, request: &Request<'_>) -> bool {
+    let mut positions = Vec::new();
+    key_positions(command.row.keys, request, &mut positions);
+    let slots: BTreeSet<u16> = positions.iter().map(|at| key_slot(request.arg(*at))).collect();
+    slots.len() > SLOTS_MAX
 }
 
 /// A server, or its slot, and which of the keys are there.
@@ -139,7 +177,7 @@ impl Pop {
         routes: &Routes,
         request: &Request<'_>,
         (command, form): (&Command, &'static Form),
-        (protocol, patience): (Protocol, Patience),
+        protocol: Protocol,
     ) -> Option<(Pop, Vec<Part>)> {
         let mut positions = Vec::new();
         key_positions(command.row.keys, request, &mut positions);
@@ -150,16 +188,12 @@ impl Pop {
             keys.entry(owner).or_default().push(at);
         }
         let owners = keys.into_iter().map(|((node, slot), keys)| Owner { node, slot, keys });
-        let until = match patience {
-            Patience::Until(time) => Some(Instant::now() + time),
-            Patience::ForEver => None,
-        };
         let pop = Pop {
             form,
             protocol,
             words: request.iter().map(<[u8]>::to_vec).collect(),
             owners: owners.collect(),
-            until,
+            until: form.time_of(request).and_then(|time| Instant::now().checked_add(time)),
             is_sound: form.numkeys.is_none(),
             tries: 0,
             state: State::Asked,
@@ -171,6 +205,12 @@ impl Pop {
     /// Whether servers are asked to say when something is there: the first that does so is enough.
     pub fn is_waiting(&self) -> bool {
         self.state == State::Waiting
+    }
+
+    /// Whether a server's reply is enough, whatever the others say: there is something, it is an error, or nobody waits there any more though there is time left.
+    pub fn is_ended_by(&self, reply: &[u8]) -> bool {
+        let is_late = || self.until.is_some_and(|until| until <= Instant::now() + NO_TIME);
+        self.is_waiting() && (!is_null(reply) || !is_late())
     }
 
     /// All that was asked is answered; or, of what waits, one.
@@ -188,7 +228,7 @@ impl Pop {
 
     fn asked(&mut self, parts: &[Vec<u8>]) -> Step {
         let found = self.owners.iter().zip(parts).filter_map(|(owner, part)| {
-            let name = bulk(part)?;
+            let name = text_of(part)?;
             owner.keys.iter().copied().find(|at| self.words[*at] == name)
         });
         match found.min() {
@@ -292,15 +332,7 @@ impl Pop {
 const UNKNOWN: &[u8] = b"-ERR unknown command";
 const CROSSSLOT: &[u8] = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n";
 
-/// What stands in a string.
-fn bulk(reply: &[u8]) -> Option<&[u8]> {
-    let end = reply.iter().position(|byte| *byte == b'\n')? + 1;
-    reply.starts_with(b"$").then_some(())?;
-    reply.get(end..)?.strip_suffix(b"\r\n")
-}
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // Tests may.
 mod tests {
     use super::*;
 

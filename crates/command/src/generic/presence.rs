@@ -18,14 +18,14 @@ pub const ROWS: &[Row] = &[row("bexists", -4, BlockingRead(bexists))
     .group(Group::Generic)
     .since("7.0.0")
     .complexity("O(N) in the number of keys.")
-    .syntax("<LIST | ZSET> <NOWAIT | seconds> key [key ...]")
+    .syntax("<LIST | ZSET> <NOWAIT | timeout> key [key ...]")
     .key_flags(&[LOOKS])
     .summary("Tells the first of the keys that is there, waiting for one that holds a list, or a sorted set, if none is.")];
 
 /// The position of the first key.
 const FIRST: usize = 3;
 
-/// BEXISTS <LIST | ZSET> <NOWAIT | seconds> key [key ...]. One that holds something else counts as well, as in the commands that wait for keys: they say what is
+/// BEXISTS <LIST | ZSET> <NOWAIT | timeout> key [key ...]. One that holds something else counts as well, as in the commands that wait for keys: they say what is
 /// wrong with it.
 fn bexists(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let wants = match () {
@@ -37,7 +37,7 @@ fn bexists(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Ou
     let keys = FIRST..args.len();
     let is_there = |position: &usize| {
         let key = args.key(*position);
-        view.reaches(&key) && view.get(&key).is_some()
+        view.reaches(&key) && view.peek(&key).is_some()
     };
     let (found, null) = (keys.clone().find(is_there), Null::Value);
     match (found, until) {

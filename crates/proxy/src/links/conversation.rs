@@ -99,6 +99,8 @@ pub struct Further {
     pub part: Part,
     /// It waits there, for this client.
     pub waits: Option<(Patience, u64)>,
+    /// It goes to whoever has its slot by then.
+    pub follows: bool,
 }
 
 impl Conversations {
@@ -164,22 +166,22 @@ impl Conversations {
         let at = number.wrapping_sub(conversation.first) as usize;
         let Some(owed) = conversation.owed.get_mut(at) else { return };
         let joined;
-        let client = conversation.client.as_ref().map_or(0, |client| client.id);
         let reply = match owed {
             Owed::Unwanted => &[],
             Owed::Gathered(gathered) => {
+                let client = conversation.client.as_ref().map_or(0, |client| client.id);
                 let was_waiting = gathered.join.is_waiting();
                 let Some(step) = gathered.take(part, reply) else { return };
                 if was_waiting {
                     self.come.push(client);
                 }
-                let (whose, speaks) = ((key, number), gathered.speaks);
+                let (whose, how) = ((key, number), (gathered.speaks, gathered.join.acts()));
                 match step {
                     Step::Whole(whole) => joined = whole,
-                    Step::More(parts) => return self.further.extend(further(whose, speaks, parts, None)),
+                    Step::More(parts) => return self.further.extend(further(whose, how, parts, None)),
                     Step::Wait(parts, patience) => {
                         let waits = Some((patience, client));
-                        return self.further.extend(further(whose, speaks, parts, waits));
+                        return self.further.extend(further(whose, how, parts, waits));
                     }
                 }
                 &joined[..]
@@ -264,12 +266,12 @@ fn find(places: &mut [Conversation], key: Key) -> Option<&mut Conversation> {
 /// What is asked for this reply of a client's.
 fn further(
     (whose, number): (Key, u32),
-    speaks: (Protocol, usize),
+    (speaks, follows): ((Protocol, usize), bool),
     parts: Vec<Part>,
     waits: Option<(Patience, u64)>,
 ) -> impl Iterator<Item = Further> {
     let each = parts.into_iter().zip(0..);
-    each.map(move |(part, place)| Further { whose, reply: (number, place), speaks, part, waits })
+    each.map(move |(part, place)| Further { whose, reply: (number, place), speaks, part, waits, follows })
 }
 
 impl Gathered {

@@ -525,10 +525,14 @@ impl Links {
     #[inline]
     fn ask_further(&mut self) {
         for client in self.conversations.take_come() {
-            self.dismiss(client);
+            self.end_waits(client);
         }
-        for Further { whose, reply, speaks: (protocol, db), part, waits } in self.conversations.take_further() {
+        self.look_at_routes();
+        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in self.conversations.take_further() {
             let (node, slot, request) = part;
+            // Who waits may have waited for long.
+            let now = slot.filter(|_| follows).and_then(|slot| self.routes.of(slot));
+            let node = now.unwrap_or(node);
             let (way, pushed) = (
                 LinkTo { node, protocol, db, is_replica: false },
                 Pushed { whose, reply, slot, ..Pushed::ONE },
@@ -557,6 +561,9 @@ impl Links {
         for parked in self.links[at].take_parked(whose, slot) {
             let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.pushed.watching);
             let Parked { mut ticket, request, is_asking, .. } = parked;
+            if ticket.pushed.waits.is_some() {
+                self.expect_waiting(to);
+            }
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
                 true => {

@@ -66,7 +66,7 @@ impl Runner {
     ) -> Verdict {
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
-        if let Some(form) = pops::form_of(command).filter(|_| !is_of_one) {
+        if !is_of_one && let Some(form) = pops::form_of(command) {
             return self.pops(front, form, command, request);
         }
         Verdict::Send(match way {
@@ -160,9 +160,12 @@ impl Runner {
             Some(node) => return Verdict::Send(Plan::One(node, None)),
             None => {}
         }
+        if pops::are_too_many(command, request) {
+            return Verdict::Refuse(Error::text(CROSSSLOT));
+        }
         match form.check(request, self.proxy.host.engine.clock.now()) {
-            Ok(()) => Verdict::Send(Plan::Pops(command.id, front.inner.protocol)),
-            Err(error) => Verdict::Refuse(error),
+            Err(error) if !form.says_more() => Verdict::Refuse(error),
+            _ => Verdict::Send(Plan::Pops(command.id, front.inner.protocol)),
         }
     }
 

@@ -42,7 +42,8 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_apart = front.is_alone || plan.is_apart() || front.is_at_replica && !is_read;
+        let is_pop = matches!(plan, Plan::Pops(..));
+        let is_apart = front.is_alone || is_pop || plan.is_apart() || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -286,14 +287,11 @@ impl Runner {
         for (node, ..) in parts.each.iter().filter(|_| may_write) {
             self.proxy.note_written(front, *node);
         }
-        // What is asked of several servers is one command all the same, where it is done by another.
-        let counts = |part: usize| part == 0 || !matches!(plan, Plan::Pops(..));
         for (part, (at, (_, slot, bytes))) in places.into_iter().zip(&parts.each).enumerate() {
             let reply = (number, part as u16);
             let replies = parts.replies;
             let instead = plan.as_it_is().and_then(|(.., instead)| instead);
-            let (slot, since) = (*slot, links.moment);
-            let command = counts(part).then_some(command.id);
+            let (slot, command, since) = (*slot, Some(command.id), links.moment);
             let pushed =
                 Pushed { whose, reply, slot, replies, is_of_script, instead, command, since, ..Pushed::ONE };
             links.push(at, bytes, pushed);
