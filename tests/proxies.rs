@@ -7,6 +7,7 @@ mod cached;
 mod clusters;
 mod heard;
 mod own;
+mod pops;
 mod replicas;
 mod secure;
 mod takeovers;

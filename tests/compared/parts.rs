@@ -34,7 +34,7 @@ const SOON: i64 = 1_000_000;
 pub fn is_played(spec: &Spec) -> bool {
     use command::Group::{Cluster, Connection, Pubsub, Scripting, Server, Transactions};
     let name = spec.name.split('|').next().unwrap_or_default();
-    let is_newer = name.starts_with('h') || ["delifeq", "msetex"].contains(&name);
+    let is_newer = name.starts_with('h') || ["bexists", "delifeq", "msetex"].contains(&name);
     !matches!(spec.group, Cluster | Connection | Pubsub | Scripting | Server | Transactions)
         && (is_newer || rules::is_generated(&spec.name))
         && !LEFT_OUT.iter().any(|(left_out, _)| *left_out == name)

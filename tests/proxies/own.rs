@@ -11,7 +11,7 @@ fn queued() -> Value {
 }
 
 /// Waits until so many clients wait for keys at the server of a key.
-fn await_blocked(proxied: &Proxied, shard: usize, count: usize) {
+pub(super) fn await_blocked(proxied: &Proxied, shard: usize, count: usize) {
     let mut client = proxied.shards[shard].connect().unwrap();
     let wanted = format!("blocked_clients:{count}\r\n");
     wait_until("clients wait", || ask(&mut client, &["INFO", "clients"]).contains(&wanted));

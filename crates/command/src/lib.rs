@@ -60,6 +60,7 @@ pub const FAMILIES: &[&[Row]] = &[
     generic::scan::ROWS,
     generic::object::ROWS,
     generic::dump::ROWS,
+    generic::presence::ROWS,
     generic::sort::ROWS,
     generic::flush::ROWS,
     set::ROWS,

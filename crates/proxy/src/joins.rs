@@ -3,6 +3,8 @@
 
 use crate::cache::Filling;
 use crate::computed::{self, Computed};
+use crate::links::Patience;
+use crate::pops::Pop;
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::NodeNo;
@@ -20,6 +22,8 @@ pub enum Step {
     Whole(Vec<u8>),
     /// These are asked next, and what they say is joined in place of what was said so far.
     More(Vec<Part>),
+    /// The same, over connections that the client has to itself, since they wait for so long.
+    Wait(Vec<Part>, Patience),
 }
 
 /// How replies become one. An error of any of them is the reply to all.
@@ -57,6 +61,8 @@ pub enum Join {
     Computed(Box<Computed>),
     /// A reply that is to be kept; then the time to live of its key, which is asked for by this.
     Kept(Box<Keeping>),
+    /// What is taken from the first of several keys that has something.
+    Pop(Box<Pop>),
 }
 
 /// A reply on its way to be kept.
@@ -100,6 +106,7 @@ impl Join {
             Join::Kept(keeping) => {
                 return parts.first().map_or_else(|| Step::Whole(UNLIKE.to_vec()), |came| keeping.step(came));
             }
+            Join::Pop(pop) => return pop.step(parts),
             Join::SlotScan(scan) => {
                 return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
@@ -116,6 +123,21 @@ impl Join {
         if let Join::Kept(keeping) = self {
             keeping.filling.give_up();
         }
+    }
+
+    /// Whether it does something at servers that is to be done though its client wants no reply.
+    pub fn acts(&self) -> bool {
+        matches!(self, Join::Pop(_))
+    }
+
+    /// Whether servers wait for its client now.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Join::Pop(pop) if pop.is_waiting())
+    }
+
+    /// Whether a reply is enough, whatever the others say.
+    pub fn is_ended_by(&self, reply: &[u8]) -> bool {
+        matches!(self, Join::Pop(pop) if pop.is_ended_by(reply))
     }
 
     /// How long replies may be that are joined.
@@ -143,7 +165,7 @@ impl Join {
                 Some(format!(":{}\r\n", numbers.iter().max()?).into_bytes())
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
-            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid | Join::Kept(_) => None,
+            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid | Join::Kept(_) | Join::Pop(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {

@@ -11,6 +11,7 @@ mod limits;
 mod links;
 mod losses;
 mod parts;
+mod pops;
 mod reading;
 mod replicas;
 mod run;

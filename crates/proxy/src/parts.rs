@@ -3,6 +3,7 @@
 use crate::computed::{self, Computed};
 use crate::joins::{Join, Part};
 use crate::links::asking_who;
+use crate::pops::{self, Pop};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::upstream::{NodeNo, Routes};
@@ -12,6 +13,7 @@ use command::table::CommandId;
 use server::transaction::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sys::UnixMs;
 use value::rdb;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
@@ -28,6 +30,8 @@ pub enum Plan {
     Parts(Split),
     /// XREAD, in parts to the servers of its streams.
     Streams(Protocol),
+    /// What takes from the first of several keys that has something: all their servers are asked.
+    Pops(CommandId, Protocol),
     /// To all.
     Everywhere(Gathering),
     /// To the server that its cursor names.
@@ -63,6 +67,7 @@ impl Plan {
             | Plan::Publish(..)
             | Plan::Parts(_)
             | Plan::Streams(_)
+            | Plan::Pops(..)
             | Plan::Everywhere(_)
             | Plan::Scan
             | Plan::Computed(..)
@@ -129,6 +134,7 @@ pub fn parts_of(
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
+        Plan::Pops(command, protocol) => pops_of(command, protocol, routes, request)?,
         Plan::Everywhere(gathering) => everywhere(gathering, routes, request, luck),
         Plan::Scan => scan(routes, request)?,
         Plan::Computed(command, protocol) => match Computed::only_node(routes, request, command) {
@@ -246,6 +252,18 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
         (*node, *slot, bytes)
     });
     Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
+}
+
+fn pops_of(command: CommandId, protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    let command = command::table::get(command);
+    let form = pops::form_of(command)?;
+    if form.check(request, UnixMs(0)).is_err() {
+        let (key, bytes) = pops::wrong_of(command, request)?;
+        let slot = key_slot(key);
+        return Some(Parts::one(routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster), bytes));
+    }
+    let (pop, each) = Pop::begin(routes, request, (command, form), protocol)?;
+    Some(Parts { each, join: Some(Join::Pop(Box::new(pop))), replies: 1 })
 }
 
 /// XREAD's streams stand behind its options, all names in front of all places.

@@ -181,6 +181,7 @@ mod tests {
                 let reply = self.answer(&next);
                 match scan.step(&reply).ok_or("not one reply")? {
                     Step::More(mut more) => next = more.remove(0),
+                    Step::Wait(..) => panic!("it does not wait"),
                     Step::Whole(reply) => {
                         let [cursor, keys] = elements(&reply).unwrap()[..] else { panic!() };
                         assert!(text(cursor).unwrap() < 1 << 63);

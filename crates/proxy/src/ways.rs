@@ -213,7 +213,10 @@ pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
         let options = request.iter().take_while(|word| !word.eq_ignore_ascii_case(b"streams"));
         options.into_iter().any(|word| word.eq_ignore_ascii_case(b"block"))
     };
-    !command.row.name.starts_with("xread") || says_so(request)
+    match command.row.name {
+        "bexists" => !request.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"nowait")),
+        name => !name.starts_with("xread") || says_so(request),
+    }
 }
 
 /// Whether replies to a command may be kept: it reads its first word's key, and says the same until that is modified or its time is up.
@@ -256,6 +259,7 @@ pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
     let last = request.len() - 1;
     let (at, unit) = match command.row.name {
         "blmpop" | "bzmpop" => (1, 1.0),
+        "bexists" => (2, 1.0),
         "wait" | "waitaof" => (last, 0.001),
         name if name.starts_with("xread") => {
             // Behind the names of a group and a consumer.

@@ -14,6 +14,7 @@ pub mod expire;
 pub mod flush;
 pub mod key;
 pub mod object;
+pub mod presence;
 pub mod rename;
 pub mod scan;
 pub mod sort;

@@ -8,6 +8,7 @@
 //! 1. Replies leave whole and in the order of the requests.
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
+use super::Patience;
 use crate::joins::{Join, Part, Step};
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
@@ -82,6 +83,8 @@ pub struct Conversations {
     free: Vec<u32>,
     /// What is to be asked before replies can be made that are made of several.
     further: Vec<Further>,
+    /// Clients that do not wait at servers any more, though some of these have not answered.
+    come: Vec<u64>,
 }
 
 /// A request that is to be made before a reply can be.
@@ -94,6 +97,10 @@ pub struct Further {
     pub speaks: (Protocol, usize),
     /// What is asked of whom.
     pub part: Part,
+    /// It waits there, for this client.
+    pub waits: Option<(Patience, u64)>,
+    /// It goes to whoever has its slot by then.
+    pub follows: bool,
 }
 
 impl Conversations {
@@ -125,9 +132,7 @@ impl Conversations {
     }
 
     fn find(&mut self, key: Key) -> Option<&mut Conversation> {
-        self.places
-            .get_mut(key.place as usize)
-            .filter(|one| one.generation == key.generation && one.client.is_some())
+        find(&mut self.places, key)
     }
 
     /// A reply more is owed; gives its number. One that is not wanted is waited for all the same, so that what comes behind it cannot overtake its
@@ -157,29 +162,30 @@ impl Conversations {
 
     /// The reply of this number has come, or a part of it.
     pub fn answer(&mut self, key: Key, (number, part): (u32, u16), reply: &[u8]) {
-        let Some(conversation) = self.find(key) else { return };
+        let Some(conversation) = find(&mut self.places, key) else { return };
         let at = number.wrapping_sub(conversation.first) as usize;
         let Some(owed) = conversation.owed.get_mut(at) else { return };
         let joined;
         let reply = match owed {
             Owed::Unwanted => &[],
-            Owed::Gathered(gathered) => match gathered.take(part, reply) {
-                None => return,
-                Some(Step::More(parts)) => {
-                    let (parts, speaks) = (parts.into_iter().zip(0..), gathered.speaks);
-                    let further = parts.map(|(part, place)| Further {
-                        whose: key,
-                        reply: (number, place),
-                        speaks,
-                        part,
-                    });
-                    return self.further.extend(further);
+            Owed::Gathered(gathered) => {
+                let client = conversation.client.as_ref().map_or(0, |client| client.id);
+                let was_waiting = gathered.join.is_waiting();
+                let Some(step) = gathered.take(part, reply) else { return };
+                if was_waiting {
+                    self.come.push(client);
                 }
-                Some(Step::Whole(whole)) => {
-                    joined = whole;
-                    &joined[..]
+                let (whose, how) = ((key, number), (gathered.speaks, gathered.join.acts()));
+                match step {
+                    Step::Whole(whole) => joined = whole,
+                    Step::More(parts) => return self.further.extend(further(whose, how, parts, None)),
+                    Step::Wait(parts, patience) => {
+                        let waits = Some((patience, client));
+                        return self.further.extend(further(whose, how, parts, waits));
+                    }
                 }
-            },
+                &joined[..]
+            }
             Owed::Waited | Owed::Kept(_) => reply,
         };
         if at > 0 {
@@ -208,6 +214,12 @@ impl Conversations {
     #[inline]
     pub fn take_further(&mut self) -> Vec<Further> {
         std::mem::take(&mut self.further)
+    }
+
+    /// Takes who does not wait at servers any more.
+    #[inline]
+    pub fn take_come(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.come)
     }
 
     /// Something that a client has asked for goes elsewhere.
@@ -245,6 +257,23 @@ impl Conversations {
     }
 }
 
+fn find(places: &mut [Conversation], key: Key) -> Option<&mut Conversation> {
+    places
+        .get_mut(key.place as usize)
+        .filter(|one| one.generation == key.generation && one.client.is_some())
+}
+
+/// What is asked for this reply of a client's.
+fn further(
+    (whose, number): (Key, u32),
+    (speaks, follows): ((Protocol, usize), bool),
+    parts: Vec<Part>,
+    waits: Option<(Patience, u64)>,
+) -> impl Iterator<Item = Further> {
+    let each = parts.into_iter().zip(0..);
+    each.map(move |(part, place)| Further { whose, reply: (number, place), speaks, part, waits, follows })
+}
+
 impl Gathered {
     /// A part has come. Some: it was the last one.
     fn take(&mut self, part: u16, reply: &[u8]) -> Option<Step> {
@@ -252,14 +281,14 @@ impl Gathered {
         let is_too_long = self.bytes > self.join.bytes_max();
         if is_too_long {
             self.parts.fill(Vec::new());
-        } else if self.is_wanted {
+        } else if self.is_wanted || self.join.acts() {
             self.parts[usize::from(part)] = reply.to_vec();
         }
         self.missing -= 1;
-        if self.missing > 0 {
+        if self.missing > 0 && !self.join.is_ended_by(reply) {
             return None;
         }
-        if !self.is_wanted {
+        if !self.is_wanted && !self.join.acts() {
             return Some(Step::Whole(Vec::new()));
         }
         if is_too_long {
@@ -267,11 +296,15 @@ impl Gathered {
         }
         self.bytes = 0;
         let step = self.join.step(&std::mem::take(&mut self.parts));
-        if let Step::More(more) = &step {
-            self.parts = vec![Vec::new(); more.len()];
-            self.missing = more.len();
+        match &step {
+            Step::More(more) | Step::Wait(more, _) => {
+                self.parts = vec![Vec::new(); more.len()];
+                self.missing = more.len();
+                Some(step)
+            }
+            Step::Whole(_) if !self.is_wanted => Some(Step::Whole(Vec::new())),
+            Step::Whole(_) => Some(step),
         }
-        Some(step)
     }
 }
 

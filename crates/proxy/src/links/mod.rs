@@ -21,7 +21,7 @@ use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
 use conversation::{Conversations, Further, Key};
 use net::client::Client;
-use own::{Owners, Ownership, Watching};
+use own::{Lane, Owners, Ownership, Watching};
 use redirect::Redirection;
 pub use socket::Socket;
 use std::cell::RefCell;
@@ -524,10 +524,27 @@ impl Links {
     /// Asks what is to be known before a reply can be made of which a part has come.
     #[inline]
     fn ask_further(&mut self) {
-        for Further { whose, reply, speaks: (protocol, db), part } in self.conversations.take_further() {
+        for client in self.conversations.take_come() {
+            self.end_waits(client);
+        }
+        self.look_at_routes();
+        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in self.conversations.take_further() {
             let (node, slot, request) = part;
-            let to = self.place(LinkTo { node, protocol, db, is_replica: false });
-            self.push(to, &request, Pushed { whose, reply, slot, ..Pushed::ONE });
+            // Who waits may have waited for long.
+            let now = slot.filter(|_| follows).and_then(|slot| self.routes.of(slot));
+            let node = now.unwrap_or(node);
+            let (way, pushed) = (
+                LinkTo { node, protocol, db, is_replica: false },
+                Pushed { whose, reply, slot, ..Pushed::ONE },
+            );
+            let Some((patience, client)) = waits else {
+                let to = self.place(way);
+                self.push(to, &request, pushed);
+                continue;
+            };
+            let to = self.take_own(Lane { client, number: reply.1 + 1 }, way);
+            let bytes = [asking_who(), request].concat();
+            self.push_own(to, &bytes, Pushed { waits: Some(patience), replies: 2, ..pushed });
         }
     }
 
@@ -544,6 +561,9 @@ impl Links {
         for parked in self.links[at].take_parked(whose, slot) {
             let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.pushed.watching);
             let Parked { mut ticket, request, is_asking, .. } = parked;
+            if ticket.pushed.waits.is_some() {
+                self.expect_waiting(to);
+            }
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
                 true => {

@@ -108,8 +108,8 @@ impl Links {
                 Watching::Ends => 0,
             };
         }
-        if let Some(owner) = owner.filter(|_| pushed.waits.is_some()) {
-            self.proxy.waits.expect(owner);
+        if pushed.waits.is_some() {
+            self.expect_waiting(at);
         }
         self.push(at, request, pushed);
     }
@@ -144,6 +144,24 @@ impl Links {
         let had: Vec<_> =
             self.owners.held.range(Lane::all_of(client)).map(|(lane, held)| (*lane, held.at)).collect();
         had.into_iter().for_each(|(lane, at)| self.close_own(lane, at));
+    }
+
+    /// A client does not wait at several servers any more: what has not answered is closed.
+    pub(super) fn end_waits(&mut self, client: u64) {
+        let lanes = Lane { client, number: 1 }..=Lane { client, number: u16::MAX };
+        let had: Vec<_> = self.owners.held.range(lanes).map(|(lane, held)| (*lane, held.at)).collect();
+        for (lane, at) in had {
+            if !self.links[at].tickets.is_empty() {
+                self.close_own(lane, at);
+            }
+        }
+    }
+
+    /// The owner of a link is about to wait there.
+    pub(super) fn expect_waiting(&self, at: usize) {
+        if let Some(lane) = self.links[at].own.as_ref().and_then(|own| own.0) {
+            self.proxy.waits.expect(lane);
+        }
     }
 
     fn close_own(&mut self, lane: Lane, at: usize) {

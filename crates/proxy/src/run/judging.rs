@@ -5,6 +5,7 @@ use crate::computed;
 use crate::heard::Heard;
 use crate::links;
 use crate::parts::Plan;
+use crate::pops;
 use crate::serve::Front;
 use crate::upstream::NodeNo;
 use crate::ways;
@@ -65,6 +66,9 @@ impl Runner {
     ) -> Verdict {
         let mut slot = None;
         let is_of_one = ownership::gather(command, request, &mut slot).is_ok();
+        if !is_of_one && let Some(form) = pops::form_of(command) {
+            return self.pops(front, form, command, request);
+        }
         Verdict::Send(match way {
             Way::Slot | Way::Split(_) | Way::Computed
                 if is_of_one && !ways::reaches_out(command, request) =>
@@ -140,6 +144,28 @@ impl Runner {
         match self.links.borrow().routes.of(slot.unwrap_or(0)) {
             Some(node) => Verdict::Send(plan(node, slot)),
             None => Verdict::Refuse(Error::text(NOT_SERVED)),
+        }
+    }
+
+    /// Has something taken from keys of several slots.
+    fn pops(
+        &self,
+        front: &Front,
+        form: &pops::Form,
+        command: &'static Command,
+        request: &Request<'_>,
+    ) -> Verdict {
+        match pops::only_node(&self.links.borrow().routes, command, request) {
+            Some(node) if form.waits() => return Verdict::Send(Plan::Blocks(node, None)),
+            Some(node) => return Verdict::Send(Plan::One(node, None)),
+            None => {}
+        }
+        if pops::are_too_many(command, request) {
+            return Verdict::Refuse(Error::text(CROSSSLOT));
+        }
+        match form.check(request, self.proxy.host.engine.clock.now()) {
+            Err(error) if !form.says_more() => Verdict::Refuse(error),
+            _ => Verdict::Send(Plan::Pops(command.id, front.inner.protocol)),
         }
     }
 

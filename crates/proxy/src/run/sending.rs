@@ -42,7 +42,8 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_apart = front.is_alone || plan.is_apart() || front.is_at_replica && !is_read;
+        let is_pop = matches!(plan, Plan::Pops(..));
+        let is_apart = front.is_alone || is_pop || plan.is_apart() || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -277,7 +278,10 @@ impl Runner {
             None => links.conversations.owe(whose, is_wanted),
         };
         // What it asks later comes behind what is asked for it further.
-        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..));
+        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Pops(..));
+        if matches!(plan, Plan::Pops(..)) && command.is(Flags::BLOCKING) {
+            front.block();
+        }
         let is_of_script = command.runs_script();
         let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
         for (node, ..) in parts.each.iter().filter(|_| may_write) {

@@ -467,6 +467,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("client|pause", "stalls; compared by the cases"),
     ("client|reply", "no replies to be compared; compared by the cases"),
     ("restore-asking", "part of a cluster"),
+    ("bexists", "Tarn's own; compared through a proxy"),
     ("delifeq", "newer than both real servers; compared by the cases"),
     ("msetex", "newer than both real servers; compared by the cases"),
     ("hexpire", "newer than both real servers; compared by the cases"),
@@ -530,6 +531,7 @@ const AVOIDED: &[Avoided] = &[
     ("bzpopmin", blocks_long, "nobody would end the wait"),
     ("bzpopmax", blocks_long, "nobody would end the wait"),
     ("bzmpop", blocks_long, "nobody would end the wait"),
+    ("bexists", blocks_long, "nobody would end the wait"),
     ("xread", waits_long, "nobody would end the wait"),
     ("xreadgroup", waits_long, "nobody would end the wait"),
     ("zrange", skips_backward, BACKWARD),
@@ -602,8 +604,12 @@ fn overflows(word: Option<&Vec<u8>>) -> bool {
 /// Whether a timeout in seconds is a long time, or 0, which is for ever.
 fn blocks_long(request: &Request) -> bool {
     const LONG_SECONDS: f64 = 0.01;
-    let is_first = [b"blmpop".as_slice(), b"bzmpop"].iter().any(|name| request[0].eq_ignore_ascii_case(name));
-    let Some(word) = (if is_first { request.get(1) } else { request.last() }) else { return false };
+    let word = match request[0].to_ascii_lowercase().as_slice() {
+        b"blmpop" | b"bzmpop" => request.get(1),
+        b"bexists" => request.get(2),
+        _ => request.last(),
+    };
+    let Some(word) = word else { return false };
     let text = String::from_utf8_lossy(word);
     let number = text.parse::<f64>().ok();
     number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
