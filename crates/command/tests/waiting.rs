@@ -28,9 +28,11 @@ impl Sessions for Unblocked<'_> {
 fn a_wait_that_is_ended_as_it_begins_leaves_nobody_in_a_queue() {
     let (hasher, settings) = (KeyHasher::from_seed(1), Settings::default());
     let keyspace = Keyspace::new(Options { databases: 1, workers: 1, guests: 0, hasher, seed: 1, now: NOW });
-    for words in
-        [&["BLPOP", "one", "two", "0"][..], &["BEXISTS", "LIST", "0", "one", "two"], &["XREAD", "BLOCK", "0", "STREAMS", "one", "two", "$", "$"]]
-    {
+    for words in [
+        &["BLPOP", "one", "two", "0"][..],
+        &["BEXISTS", "LIST", "0", "one", "two"],
+        &["XREAD", "BLOCK", "0", "STREAMS", "one", "two", "$", "$"],
+    ] {
         let request = RequestBuf::from_args(words);
         let row = command::FAMILIES.iter().flat_map(|rows| rows.iter());
         let row = row.into_iter().find(|row| row.name.eq_ignore_ascii_case(words[0])).unwrap();

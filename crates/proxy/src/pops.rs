@@ -12,10 +12,10 @@
 use crate::joins::{Part, Step, is_null, text_of};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
+use command::Error;
 use command::execute::key_positions;
 use command::parse::timeout;
 use command::table::Command;
-use command::Error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -297,7 +297,9 @@ impl Pop {
         let part = |owner: &Owner| {
             let mut bytes = Vec::new();
             encode_request_header(&mut bytes, 3 + owner.keys.len());
-            [b"BEXISTS", self.form.kind.as_bytes(), wait].iter().for_each(|word| encode_arg(&mut bytes, word));
+            [b"BEXISTS", self.form.kind.as_bytes(), wait]
+                .iter()
+                .for_each(|word| encode_arg(&mut bytes, word));
             owner.keys.iter().for_each(|at| encode_arg(&mut bytes, &self.words[*at]));
             (owner.node, owner.slot, bytes)
         };

@@ -320,7 +320,7 @@ mod tests {
                 let replies: Vec<Vec<u8>> = asked.iter().map(|part| self.answer(part)).collect();
                 match scan.step(&replies).unwrap() {
                     Step::More(more) => asked = more,
-                Step::Wait(..) => panic!("it does not wait"),
+                    Step::Wait(..) => panic!("it does not wait"),
                     Step::Whole(reply) if reply.starts_with(b"-") => {
                         return (String::from_utf8(reply).unwrap(), Vec::new());
                     }

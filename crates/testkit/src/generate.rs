@@ -228,7 +228,8 @@ impl<'a> Generator<'a> {
         // What wipes everything would leave little to meet if it came as often as the rest; and what waits, waits long.
         let rarity = match spec.name.as_str() {
             "flushall" | "flushdb" | "swapdb" | "reset" | "multi" => 20,
-            "blpop" | "brpop" | "blmove" | "brpoplpush" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" | "bexists" => 4,
+            "blpop" | "brpop" | "blmove" | "brpoplpush" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop"
+            | "bexists" => 4,
             "del" | "unlink" => 3,
             _ => 1,
         };

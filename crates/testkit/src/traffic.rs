@@ -118,7 +118,8 @@ pub struct Traffic<'a> {
 pub fn specs(specs: Vec<Spec>, habits: Habits) -> Vec<Spec> {
     let is_fit = |spec: &Spec| {
         let name = spec.name.split('|').next().unwrap_or_default();
-        let is_newer = name.starts_with('h') && name != "hello" || ["bexists", "delifeq", "msetex"].contains(&name);
+        let is_newer =
+            name.starts_with('h') && name != "hello" || ["bexists", "delifeq", "msetex"].contains(&name);
         (habits.set_directives || spec.name != "config|set")
             && (habits.use_newer && is_newer || rules::is_generated(&spec.name))
     };

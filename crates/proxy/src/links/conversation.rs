@@ -258,9 +258,7 @@ impl Conversations {
 }
 
 fn find(places: &mut [Conversation], key: Key) -> Option<&mut Conversation> {
-    places
-        .get_mut(key.place as usize)
-        .filter(|one| one.generation == key.generation && one.client.is_some())
+    places.get_mut(key.place as usize).filter(|one| one.generation == key.generation && one.client.is_some())
 }
 
 /// What is asked for this reply of a client's.

@@ -528,7 +528,9 @@ impl Links {
             self.end_waits(client);
         }
         self.look_at_routes();
-        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in self.conversations.take_further() {
+        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in
+            self.conversations.take_further()
+        {
             let (node, slot, request) = part;
             // Who waits may have waited for long.
             let now = slot.filter(|_| follows).and_then(|slot| self.routes.of(slot));
