@@ -347,8 +347,8 @@ fn what_is_written_while_a_move_is_far_behind_is_there_once() {
         let wanted = counted.load(Ordering::Relaxed) + more;
         cluster::wait_until("more is counted", || counted.load(Ordering::Relaxed) >= wanted);
     };
+    let names: Vec<String> = (0..WRITERS).map(|number| format!("count{number}{{{tag}}}")).collect();
     thread::scope(|scope| {
-        let names: Vec<String> = (0..WRITERS).map(|number| format!("count{number}{{{tag}}}")).collect();
         let writers: Vec<_> = names
             .iter()
             .map(|name| {
