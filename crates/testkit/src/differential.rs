@@ -17,6 +17,7 @@ pub mod interleave;
 pub mod judge;
 pub mod keyspace;
 mod moments;
+mod patience;
 pub mod picks;
 mod records;
 pub mod rules;

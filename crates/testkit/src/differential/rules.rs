@@ -5,6 +5,7 @@
 //! Redis 7.2 does, for that is what Tarn must do.
 
 use super::Answer;
+use super::patience::{blocks_long, waits_long};
 use crate::client::decode;
 use crate::generate::Request;
 use wire::Value;
@@ -601,21 +602,6 @@ fn overflows(word: Option<&Vec<u8>>) -> bool {
     number.is_some_and(|number| number > HIGHEST_MS)
 }
 
-/// Whether a timeout in seconds is a long time, or 0, which is for ever.
-fn blocks_long(request: &Request) -> bool {
-    const LONG_SECONDS: f64 = 0.01;
-    let word = match request[0].to_ascii_lowercase().as_slice() {
-        b"blmpop" | b"bzmpop" => request.get(1),
-        b"bexists" => request.get(2),
-        _ => request.last(),
-    };
-    let Some(word) = word else { return false };
-    let text = String::from_utf8_lossy(word);
-    let number = text.parse::<f64>().ok();
-    number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
-        || text.contains('x') && text.len() > 1
-}
-
 /// Whether the id may be smaller than one that has been added.
 fn sets_back(request: &Request) -> bool {
     request.get(2).is_some_and(|id| !id.starts_with(b"5-"))
@@ -656,15 +642,6 @@ fn wants_many(request: &Request) -> bool {
 
 fn number(word: Option<&Vec<u8>>) -> Option<i64> {
     word.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok())
-}
-
-/// Whether BLOCK has an operand that is a long time, or 0, which is for ever.
-fn waits_long(request: &Request) -> bool {
-    const LONG_MS: i64 = 10;
-    request.windows(2).any(|pair| {
-        let number = std::str::from_utf8(&pair[1]).ok().and_then(|text| text.parse::<i64>().ok());
-        pair[0].eq_ignore_ascii_case(b"block") && number.is_some_and(|number| number == 0 || number > LONG_MS)
-    })
 }
 
 fn skips_backward(request: &Request) -> bool {
