@@ -129,12 +129,21 @@ pub fn only_node(routes: &Routes, command: &Command, request: &Request<'_>) -> O
     (!routes.is_cluster && nodes.all(|node| node == Some(first))).then_some(first)
 }
 
-/// Whether a request has keys of too many slots for one client to wait for all.
-pub fn are_too_many(command: &Command, request: &Request<'_>) -> bool {
+/// What is wrong with the keys of a request.
+///
+/// # Errors
+/// They are of too many slots for one client to wait for all, or nothing says from which end of them is taken.
+pub fn check_keys(form: &Form, command: &Command, request: &Request<'_>) -> Result<(), Error> {
     let mut positions = Vec::new();
     key_positions(command.row.keys, request, &mut positions);
     let slots: BTreeSet<u16> = positions.iter().map(|at| key_slot(request.arg(*at))).collect();
-    slots.len() > SLOTS_MAX
+    match positions.last() {
+        Some(last) if form.numkeys.is_some() && last + 1 == request.len() => Err(Error::Syntax),
+        _ if slots.len() > SLOTS_MAX => {
+            Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A server, or its slot, and which of the keys are there.

@@ -160,8 +160,8 @@ impl Runner {
             Some(node) => return Verdict::Send(Plan::One(node, None)),
             None => {}
         }
-        if pops::are_too_many(command, request) {
-            return Verdict::Refuse(Error::text(CROSSSLOT));
+        if let Err(error) = pops::check_keys(form, command, request) {
+            return Verdict::Refuse(error);
         }
         match form.check(request, self.proxy.host.engine.clock.now()) {
             Err(error) if !form.says_more() => Verdict::Refuse(error),
