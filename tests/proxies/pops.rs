@@ -1,7 +1,10 @@
 //! What takes from the first of several keys that has something, where the keys are several servers': as from one, nothing twice, and nothing for who has gone.
 
 use super::Proxied;
+use super::clusters::proxy_of;
 use super::own::await_blocked;
+use crate::clusters::cluster::Cluster;
+use crate::slot_moves::move_and_wait;
 use crate::{tarn, tarn_path};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +12,9 @@ use std::thread;
 use testkit::ask::{ask, call, call_line, is_error, shown, text, wait_until};
 use testkit::{Program, Server};
 use wire::Value;
+
+/// How many are given by each client at the least.
+const ITEMS: usize = 300;
 
 fn begin() -> Proxied {
     Proxied::of((&Program::Tarn(tarn_path()), &[]), 3, &[])
@@ -96,44 +102,64 @@ fn who_waits_for_keys_of_several_servers_is_woken_once_and_leaves_nothing_behind
     assert_eq!(call(&mut other, &["LLEN", &keys[1]]), Value::Int(1), "nothing is taken for who has gone");
 }
 
-#[test]
-fn nothing_is_taken_twice_from_keys_of_several_servers() {
-    const ITEMS: usize = 300;
-    let proxied = begin();
-    let keys = [0, 1, 2].map(|shard| proxied.key(shard));
-    let is_over = AtomicBool::new(false);
-    let taken: Vec<String> = thread::scope(|scope| {
-        let (proxied, keys, is_over) = (&proxied, &keys, &is_over);
+/// Items go through lists of several servers by a proxy, while something happens: each comes out once.
+fn each_comes_once(proxy: &Server, keys: &[String], meanwhile: impl FnOnce()) {
+    let (is_over, is_given) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (given, taken) = thread::scope(|scope| {
+        let (is_over, is_given) = (&is_over, &is_given);
         let take = move |number: usize| {
-            let mut client = proxied.proxy.connect().unwrap();
+            let mut client = proxy.connect().unwrap();
             let mut taken = Vec::new();
-            let order: Vec<&str> = (0..3).map(|at| &*keys[(at + number) % 3]).collect();
-            let request = [&["BLPOP"], &order[..], &["0.2"]].concat();
+            let order: Vec<&str> = (0..keys.len()).map(|at| &*keys[(at + number) % keys.len()]).collect();
+            let request = [&["BLPOP"], &order[..], &["0.5"]].concat();
             loop {
                 match call(&mut client, &request) {
                     Value::Array(pair) => taken.push(shown(&pair[1])),
-                    Value::NullArray if is_over.load(Ordering::Relaxed) => break taken,
+                    Value::NullArray if is_given.load(Ordering::Relaxed) => break taken,
                     Value::NullArray => {}
                     other => panic!("{other:?}"),
                 }
             }
         };
+        let give = move |number: usize| {
+            let (mut client, mut given) = (proxy.connect().unwrap(), 0);
+            while given < ITEMS || !is_over.load(Ordering::Relaxed) {
+                let key = &keys[(given + number) % keys.len()];
+                let reply = call(&mut client, &["RPUSH", key, &format!("{number}-{given}")]);
+                assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+                given += 1;
+            }
+            given
+        };
         let takers: Vec<_> = (0..5).map(|number| scope.spawn(move || take(number))).collect();
-        let givers: Vec<_> = (0..3)
-            .map(|number| {
-                scope.spawn(move || {
-                    let mut client = proxied.proxy.connect().unwrap();
-                    for item in 0..ITEMS {
-                        let key = &keys[(item + number) % 3];
-                        call(&mut client, &["RPUSH", key, &format!("{number}-{item}")]);
-                    }
-                })
-            })
-            .collect();
-        givers.into_iter().for_each(|giver| giver.join().unwrap());
+        let givers: Vec<_> = (0..3).map(|number| scope.spawn(move || give(number))).collect();
+        meanwhile();
         is_over.store(true, Ordering::Relaxed);
-        takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+        let given: usize = givers.into_iter().map(|giver| giver.join().unwrap()).sum();
+        is_given.store(true, Ordering::Relaxed);
+        let taken: Vec<String> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
+        (given, taken)
     });
-    assert_eq!(taken.len(), 3 * ITEMS);
-    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 3 * ITEMS, "each once");
+    assert_eq!(taken.len(), given);
+    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), given, "each once");
+}
+
+#[test]
+fn nothing_is_taken_twice_from_keys_of_several_servers() {
+    let proxied = begin();
+    let keys = [0, 1, 2].map(|shard| proxied.key(shard));
+    each_comes_once(&proxied.proxy, &keys, || {});
+}
+
+#[test]
+fn nothing_is_taken_twice_while_slots_move() {
+    let cluster = Cluster::begin(3, 1, &["--edition", "memory"]);
+    let id = *cluster.topology_before().servers.keys().next().unwrap();
+    let proxy = proxy_of(&cluster.place_of(id), &[]);
+    let keys = ["a", "b", "c", "d"].map(str::to_owned);
+    each_comes_once(&proxy, &keys, || {
+        for (to, slots) in [("0", "8192-16383"), ("1", "0-16383"), ("2", "0-9000")] {
+            move_and_wait(&cluster, to.parse().unwrap(), slots);
+        }
+    });
 }
