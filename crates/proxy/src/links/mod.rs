@@ -51,6 +51,8 @@ const PATIENCE: Duration = Duration::from_micros(50);
 
 /// How many of those who wait for room are woken at once.
 const TURNS_AT_ONCE: usize = 4;
+/// What a node says that serves its slots no more, or not now.
+const DOWN: [&[u8]; 3] = [b"-CLUSTERDOWN ", b"-MASTERDOWN ", b"-READONLY "];
 /// How often a request is sent elsewhere before that is what its client is told.
 const REDIRECTIONS_MAX: u8 = 16;
 
@@ -429,6 +431,10 @@ impl Links {
             let line = refused.as_deref().filter(|_| reply.starts_with(b"-EXECABORT")).unwrap_or(reply);
             if self.redirect(at, &ticket, line) {
                 return Ok(());
+            }
+            // Another may have its slots by now.
+            if DOWN.iter().any(|down| line.starts_with(down)) {
+                self.proxy.upstream.hurry();
             }
         }
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
