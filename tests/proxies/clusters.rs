@@ -244,7 +244,7 @@ fn masters_of_a_tarn_cluster_fail_under_load() {
 /// What clients may be told while masters fail.
 fn assert_known(errors: &[String]) {
     let is_known = |error: &&String| {
-        ["UNANSWERED", "ERR proxy: no connection", "CLUSTERDOWN", "MASTERDOWN", "MOVED"]
+        ["UNANSWERED", "ERR proxy: no connection", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MOVED"]
             .iter()
             .any(|word| error.starts_with(word))
     };
