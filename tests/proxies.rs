@@ -284,6 +284,20 @@ fn replies_that_nobody_wants_are_waited_for() {
     }
 }
 
+/// Requests are answered alike by both, which are emptied first, in both protocols.
+fn answers_alike(clients: &mut [Client; 2], lines: &[String]) {
+    for protocol in ["2", "3"] {
+        for client in clients.iter_mut() {
+            ask(client, &["HELLO", protocol]);
+            call_line(client, "FLUSHALL");
+        }
+        for line in lines {
+            let [through, direct] = clients.each_mut().map(|client| call_line(client, line));
+            assert_eq!(through, direct, "{line}");
+        }
+    }
+}
+
 #[test]
 fn a_renamed_command_goes_by_its_own_name() {
     let proxied = Proxied::begin(2, &["--rename-command", "SET put"]);

@@ -1,6 +1,6 @@
 //! What a proxy asks of several servers for one request: the replies are those of one server with all keys.
 
-use super::{Proxied, sorted};
+use super::{Proxied, answers_alike, sorted};
 use crate::tarn;
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
@@ -340,16 +340,7 @@ fn streams_of_several_servers_are_read_as_of_one() {
         format!("XREAD COUNT x STREAMS {first} {second} 0 0"),
         format!("XREAD STREAMS {first} {second} 0 y"),
     ];
-    for protocol in ["2", "3"] {
-        for client in &mut clients {
-            ask(client, &["HELLO", protocol]);
-            call_line(client, "FLUSHALL");
-        }
-        for line in &lines {
-            let [through, direct] = [0, 1].map(|at| call_line(&mut clients[at], line));
-            assert_eq!(through, direct, "{line}");
-        }
-    }
+    answers_alike(&mut clients, &lines);
     let waits = format!("XREAD BLOCK 10 STREAMS {first} {second} $ $");
     assert!(is_error(&call_line(&mut clients[0], &waits), "CROSSSLOT"));
 }

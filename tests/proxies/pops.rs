@@ -1,15 +1,15 @@
 //! What takes from the first of several keys that has something, where the keys are several servers': as from one, nothing twice, and nothing for who has gone.
 
-use super::Proxied;
 use super::clusters::proxy_of;
 use super::own::await_blocked;
+use super::{Proxied, answers_alike};
 use crate::clusters::cluster::Cluster;
 use crate::slot_moves::move_and_wait;
 use crate::{tarn, tarn_path};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use testkit::ask::{ask, call, call_line, is_error, shown, text, wait_until};
+use testkit::ask::{call, call_line, is_error, shown, text, wait_until};
 use testkit::{Program, Server};
 use wire::Value;
 
@@ -54,16 +54,7 @@ fn what_takes_from_the_first_key_that_has_something_takes_as_at_one_server() {
         format!("BLPOP {b} {a} 0"),
         format!("ZMPOP 2 {a} {c} MIN"),
     ];
-    for protocol in ["2", "3"] {
-        for client in &mut clients {
-            ask(client, &["HELLO", protocol]);
-            call_line(client, "FLUSHALL");
-        }
-        for line in &lines {
-            let [through, direct] = [0, 1].map(|at| call_line(&mut clients[at], line));
-            assert_eq!(through, direct, "{line}");
-        }
-    }
+    answers_alike(&mut clients, &lines);
     let redis = Proxied::begin(2, &[]);
     let mut client = redis.proxy.connect().unwrap();
     for line in ["BLPOP {} {} 0", "LMPOP 2 {} {} LEFT"] {

@@ -107,10 +107,16 @@ impl Form {
     }
 }
 
-/// A request that is wrong, with its first key alone, for the server of this key to say so.
-pub fn wrong_of<'r>(command: &Command, request: &Request<'r>) -> Option<(&'r [u8], Vec<u8>)> {
+/// The positions of a request's keys.
+fn positions_of(command: &Command, request: &Request<'_>) -> Vec<usize> {
     let mut positions = Vec::new();
     key_positions(command.row.keys, request, &mut positions);
+    positions
+}
+
+/// A request that is wrong, with its first key alone, for the server of this key to say so.
+pub fn wrong_of<'r>(command: &Command, request: &Request<'r>) -> Option<(&'r [u8], Vec<u8>)> {
+    let positions = positions_of(command, request);
     let (first, last) = (*positions.first()?, *positions.last()?);
     let words = request.iter().enumerate().filter(|(at, _)| *at <= first || *at > last);
     let mut words: Vec<&[u8]> = words.map(|(_, word)| word).collect();
@@ -122,8 +128,7 @@ pub fn wrong_of<'r>(command: &Command, request: &Request<'r>) -> Option<(&'r [u8
 
 /// The one plain server that has all keys of a request, if there is one.
 pub fn only_node(routes: &Routes, command: &Command, request: &Request<'_>) -> Option<NodeNo> {
-    let mut positions = Vec::new();
-    key_positions(command.row.keys, request, &mut positions);
+    let positions = positions_of(command, request);
     let mut nodes = positions.iter().map(|at| routes.of(key_slot(request.arg(*at))));
     let first = nodes.next()??;
     (!routes.is_cluster && nodes.all(|node| node == Some(first))).then_some(first)
@@ -134,8 +139,7 @@ pub fn only_node(routes: &Routes, command: &Command, request: &Request<'_>) -> O
 /// # Errors
 /// They are of too many slots for one client to wait for all, or nothing says from which end of them is taken.
 pub fn check_keys(form: &Form, command: &Command, request: &Request<'_>) -> Result<(), Error> {
-    let mut positions = Vec::new();
-    key_positions(command.row.keys, request, &mut positions);
+    let positions = positions_of(command, request);
     let slots: BTreeSet<u16> = positions.iter().map(|at| key_slot(request.arg(*at))).collect();
     match positions.last() {
         Some(last) if form.numkeys.is_some() && last + 1 == request.len() => Err(Error::Syntax),
@@ -188,10 +192,8 @@ impl Pop {
         (command, form): (&Command, &'static Form),
         protocol: Protocol,
     ) -> Option<(Pop, Vec<Part>)> {
-        let mut positions = Vec::new();
-        key_positions(command.row.keys, request, &mut positions);
         let mut keys: BTreeMap<(NodeNo, Option<u16>), Vec<usize>> = BTreeMap::new();
-        for at in positions {
+        for at in positions_of(command, request) {
             let slot = key_slot(request.arg(at));
             let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
             keys.entry(owner).or_default().push(at);
