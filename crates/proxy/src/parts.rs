@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use sys::UnixMs;
 use value::rdb;
-use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
+use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,9 +232,7 @@ fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Part
     let mut words: BTreeMap<(NodeNo, Option<u16>), Vec<&[u8]>> = BTreeMap::new();
     let mut owners = Vec::new();
     for at in (1..request.len()).step_by(step) {
-        let slot = key_slot(request.arg(at));
-        // A node of a cluster takes one slot at a time.
-        let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
+        let owner = routes.owner_of(request.arg(at))?;
         owners.push(owner);
         words.entry(owner).or_default().extend((at..at + step).map(|at| request.arg(at)));
     }
@@ -259,8 +257,8 @@ fn pops_of(command: CommandId, protocol: Protocol, routes: &Routes, request: &Re
     let form = pops::form_of(command)?;
     if form.check(request, UnixMs(0)).is_err() {
         let (key, bytes) = pops::wrong_of(command, request)?;
-        let slot = key_slot(key);
-        return Some(Parts::one(routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster), bytes));
+        let (node, slot) = routes.owner_of(key)?;
+        return Some(Parts::one(node, slot, bytes));
     }
     let (pop, each) = Pop::begin(routes, request, (command, form), protocol)?;
     Some(Parts { each, join: Some(Join::Pop(Box::new(pop))), replies: 1 })
@@ -277,8 +275,7 @@ fn split_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> 
     let mut streams: BTreeMap<(NodeNo, Option<u16>), Vec<usize>> = BTreeMap::new();
     let mut owners = Vec::new();
     for key in at..at + count / 2 {
-        let slot = key_slot(request.arg(key));
-        let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
+        let owner = routes.owner_of(request.arg(key))?;
         owners.push((owner, key));
         streams.entry(owner).or_default().push(key);
     }

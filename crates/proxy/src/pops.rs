@@ -126,14 +126,6 @@ pub fn wrong_of<'r>(command: &Command, request: &Request<'r>) -> Option<(&'r [u8
     Some((request.get(first)?, bytes))
 }
 
-/// The one plain server that has all keys of a request, if there is one.
-pub fn only_node(routes: &Routes, command: &Command, request: &Request<'_>) -> Option<NodeNo> {
-    let positions = positions_of(command, request);
-    let mut nodes = positions.iter().map(|at| routes.of(key_slot(request.arg(*at))));
-    let first = nodes.next()??;
-    (!routes.is_cluster && nodes.all(|node| node == Some(first))).then_some(first)
-}
-
 /// What is wrong with the keys of a request.
 ///
 /// # Errors
@@ -194,9 +186,7 @@ impl Pop {
     ) -> Option<(Pop, Vec<Part>)> {
         let mut keys: BTreeMap<(NodeNo, Option<u16>), Vec<usize>> = BTreeMap::new();
         for at in positions_of(command, request) {
-            let slot = key_slot(request.arg(at));
-            let owner = (routes.of(slot)?, Some(slot).filter(|_| routes.is_cluster));
-            keys.entry(owner).or_default().push(at);
+            keys.entry(routes.owner_of(request.arg(at))?).or_default().push(at);
         }
         let owners = keys.into_iter().map(|((node, slot), keys)| Owner { node, slot, keys });
         let pop = Pop {

@@ -1,7 +1,7 @@
 //! What becomes of a request: whether it may be done, and where.
 
 use super::{CROSSSLOT, NOT_SERVED, Runner, Verdict, kind_of, topics_of};
-use crate::computed;
+use crate::computed::{self, Computed};
 use crate::heard::Heard;
 use crate::links;
 use crate::parts::Plan;
@@ -155,7 +155,7 @@ impl Runner {
         command: &'static Command,
         request: &Request<'_>,
     ) -> Verdict {
-        match pops::only_node(&self.links.borrow().routes, command, request) {
+        match Computed::only_node(&self.links.borrow().routes, request, command.id) {
             Some(node) if form.waits() => return Verdict::Send(Plan::Blocks(node, None)),
             Some(node) => return Verdict::Send(Plan::One(node, None)),
             None => {}

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
-use wire::SLOTS;
+use wire::{SLOTS, key_slot};
 
 /// A server's number.
 pub type NodeNo = u16;
@@ -93,6 +93,12 @@ impl Routes {
     #[inline]
     pub fn of(&self, slot: u16) -> Option<NodeNo> {
         Some(self.slots[usize::from(slot)]).filter(|node| *node != NOBODY)
+    }
+
+    /// Who has a key, and in a cluster its slot: a node takes one at a time.
+    pub fn owner_of(&self, key: &[u8]) -> Option<(NodeNo, Option<u16>)> {
+        let slot = key_slot(key);
+        Some((self.of(slot)?, Some(slot).filter(|_| self.is_cluster)))
     }
 
     /// How many slots a server has.
