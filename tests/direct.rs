@@ -119,6 +119,43 @@ fn a_slot_that_goes_is_answered_for_by_who_has_it() {
     assert_eq!(call(&mut client, &["GET", "bar"]), moved);
 }
 
+/// It is let in by a view that passes before it is among those who wait, whom the next view is told to.
+#[test]
+fn who_begins_to_wait_or_to_listen_while_its_slot_goes_is_told() {
+    let cluster = Cluster::begin(2, 1, &[]);
+    let mut others: Vec<_> =
+        (0..8).map(|_| cluster.servers[0].connect_loaded().expect("it serves")).collect();
+    let (here, mut there) = (cluster.config.topology().slots, cluster.config.topology().slots);
+    there.set(5061, Some(ShardId(1)));
+    let moved = Value::Error(format!("MOVED 5061 127.0.0.1:{}", cluster.port(1)).into_bytes());
+    for round in 0..100 {
+        std::thread::scope(|scope| {
+            let given = scope.spawn(|| cluster.config.give(there.clone()));
+            for (index, client) in others.iter_mut().enumerate() {
+                // Somewhere within what it takes until the server hears of it.
+                (0..round * 40 * index).for_each(|_| std::hint::spin_loop());
+                let request = if index % 2 == 0 {
+                    ["BLPOP", "{bar}list", "0"].as_slice()
+                } else {
+                    &["SSUBSCRIBE", "bar"]
+                };
+                client.send_request(request).expect("it is sent");
+            }
+            given.join().expect("it is given");
+        });
+        for client in &mut others {
+            match client.read_value().expect("it is told") {
+                Value::Array(_) => {
+                    assert!(matches!(client.read_value().expect("it is told"), Value::Array(_)))
+                }
+                told => assert_eq!(told, moved),
+            }
+        }
+        cluster.config.give(here.clone());
+        wait_until("the slot is back", || !ask(&mut others[0], &["GET", "bar"]).contains("MOVED"));
+    }
+}
+
 #[test]
 fn a_node_goes_on_by_what_it_was_told_last() {
     let mut cluster = Cluster::begin(1, 1, &[]);

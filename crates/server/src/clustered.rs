@@ -206,6 +206,9 @@ impl Seen {
     }
 }
 
+/// No view has this number.
+const UNSETTLED: u64 = u64::MAX;
+
 impl Part {
     fn of(config: &Config) -> Part {
         let part = Part {
@@ -318,6 +321,11 @@ impl Part {
     pub fn takes_change(&self) -> bool {
         let version = self.version.load(Ordering::Acquire);
         self.settled.swap(version, Ordering::Relaxed) != version
+    }
+
+    /// Has the change that there was last be taken once more: somebody began to wait, or to listen, by a view of before it while others were looked at.
+    pub fn unsettle(&self) {
+        self.settled.store(UNSETTLED, Ordering::Release);
     }
 
     /// For how long this server's shard has said that it is master while config servers have not told so yet; None: it does not wait for that.

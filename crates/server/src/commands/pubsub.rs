@@ -6,6 +6,7 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::ownership;
 use crate::feeding;
 use command::key_use::KeyFlags;
 use command::{Channels, Error, Flags, Group, Keys, Reach, Result, Row, Shows};
@@ -151,6 +152,9 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Re
     let (pubsub, session) = (&context.server.pubsub, &mut *context.session);
     for name in context.request.iter().skip(1) {
         let count = pubsub.subscribe(&session.client, &mut session.subscriptions, kind, name);
+        if kind == Kind::ShardChannel {
+            ownership::note_listener(context.server, name);
+        }
         confirm(reply, word, Some(name), count);
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::Context;
 use crate::blocking::Beginner;
+use crate::dispatch::ownership;
 use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
 use engine::snapshot;
 use std::cell::Cell;
@@ -94,6 +95,9 @@ impl Context<'_, '_> {
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         self.session.waits = began.get();
+        if self.session.waits.is_some() {
+            ownership::note_wait(self.server, self.session.client.id);
+        }
         if outcome == Ok(Outcome::Changed) {
             self.batch.count_write();
         }

@@ -6,6 +6,7 @@
 //! Invariant: a request runs on keys only while this server is the slot's master, or while it may be read from a replica; and never before a config server
 //! has told in this run who has which slots.
 
+use crate::blocked::{Waiter, WaitingRequest};
 use crate::blocking::{self, Cut};
 use crate::clustered::{Part, View};
 use crate::dispatch::checks::Verdict;
@@ -17,7 +18,7 @@ use command::execute::{key_positions, range};
 use command::table::Command;
 use command::{Error, Flags, Keys};
 use engine::Attention;
-use keyspace::Slot;
+use keyspace::{Slot, Ticket};
 use net::client::{self, Signal, Traits};
 use notify::pubsub::Kind;
 use smallvec::SmallVec;
@@ -327,23 +328,50 @@ pub fn settle(server: &Server, worker: usize) {
     let view = part.view();
     for ticket in server.blocked.tickets() {
         let Some(waiter) = server.blocked.get(ticket) else { continue };
-        let Some(request) = &waiter.request else { continue };
-        let Some((_, key)) = request.keys.first() else { continue };
-        let asked = Asked {
-            flags: request.command.row.flags,
-            is_of_channels: false,
-            reads_replicas: request.reads_replicas,
-        };
-        let cause = match view.is_up {
-            true => find(server, &view, Ok(key_slot(key)), &asked).err(),
-            false => Some(Cause::Down),
-        };
-        if let Some(cause) = cause.filter(|cause| *cause != Cause::NotYet) {
+        if let Some(cause) = waiter.request.as_ref().and_then(|request| elsewhere(server, &view, request)) {
             let error = error_of(server, &view, waiter.client.traits().contains(Traits::TLS), &cause);
             blocking::cut(server, worker, ticket, Cut::Elsewhere(error));
         }
     }
     leave_channels(server, &view);
+}
+
+/// Why a session does not wait here any more for what its request waits for. None: it does, or that is not known yet.
+fn elsewhere(server: &Server, view: &View, request: &WaitingRequest) -> Option<Cause> {
+    let (_, key) = request.keys.first()?;
+    let asked = Asked {
+        flags: request.command.row.flags,
+        is_of_channels: false,
+        reads_replicas: request.reads_replicas,
+    };
+    let cause = match view.is_up {
+        true => find(server, view, Ok(key_slot(key)), &asked).err(),
+        false => Some(Cause::Down),
+    };
+    cause.filter(|cause| *cause != Cause::NotYet)
+}
+
+/// A session has begun to wait. It was let in by a view that may have passed since, with all others who waited looked at by then.
+pub fn note_wait(server: &Server, ticket: Ticket) {
+    let is_elsewhere = |view: &View, waiter: &Waiter| {
+        waiter.request.as_ref().is_some_and(|request| elsewhere(server, view, request).is_some())
+    };
+    look_again_if(server, |view| {
+        server.blocked.get(ticket).is_some_and(|waiter| is_elsewhere(view, &waiter))
+    });
+}
+
+/// A session listens to a channel of the shard, likewise.
+pub fn note_listener(server: &Server, channel: &[u8]) {
+    look_again_if(server, |view| !view.routes.has(key_slot(channel)));
+}
+
+fn look_again_if(server: &Server, is_gone: impl FnOnce(&View) -> bool) {
+    let Some(part) = server.clustered.get() else { return };
+    if is_gone(&part.view()) {
+        part.unsettle();
+        server.bells.ring_all();
+    }
 }
 
 /// Has those leave channels of the shard whose slots are not this shard's any more.
