@@ -86,8 +86,11 @@ impl Known {
         self.all.get(&id).is_some_and(|arrival| arrival.attempt == attempt)
     }
 
-    /// Forgets what a topology says is over.
+    /// Forgets what a topology says is over, and who began a restore before the one that it tells of: this server may not have been there then.
     pub fn follow(&mut self, topology: &Topology) {
+        if topology.restore > self.restore {
+            self.begin_restore(topology.restore);
+        }
         let is_anybodys = topology.slots.count() != 0;
         self.all.retain(|id, arrival| {
             if *id == RESTORE {
@@ -114,6 +117,14 @@ mod tests {
         assert!(!known.begin_restore(3) && known.let_in_restore(3, 0).is_none());
         assert!(known.slots_of(RESTORE, token, 0).is_none());
         let token = known.let_in_restore(4, 0).expect("it is the latest");
+        // Another has begun, of which this server was not told by who brings it.
+        topology.restore = 5;
+        known.follow(&topology);
+        assert!(known.slots_of(RESTORE, token, 0).is_none() && !known.begin_restore(4));
+        assert!(known.begin_restore(5));
+        let token = known.let_in_restore(5, 0).expect("it is the latest");
+        known.follow(&topology);
+        assert!(known.slots_of(RESTORE, token, 0).is_some());
         topology.slots.set(7, Some(ShardId(0)));
         known.follow(&topology);
         assert!(known.slots_of(RESTORE, token, 0).is_none());

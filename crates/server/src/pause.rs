@@ -12,6 +12,7 @@ use keyspace::KeepsAll;
 use net::client::Clients;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use sys::UnixMs;
 
 /// What a pause holds back.
@@ -41,23 +42,31 @@ const PURPOSES: usize = 4;
 /// What is held back, and until when.
 type Order = Option<(Paused, UnixMs)>;
 
+#[derive(Debug, Default)]
+struct State {
+    orders: [Order; PURPOSES],
+    /// When the cut ends whatever the wall clock says: nobody else ends what has held writes back for a backup that is no more.
+    cut_ends: Option<Instant>,
+}
+
 /// The pauses in force. Sessions look at them only while the engine's attention flag is set.
 #[derive(Debug, Default)]
 pub struct Pause {
-    state: Mutex<[Order; PURPOSES]>,
+    state: Mutex<State>,
     /// The number of the last cut; changed while the state is locked.
     cuts: AtomicU64,
 }
 
 impl Pause {
-    /// Holds writes back for a cut. Gives the number by which it is known; None: another cut is on.
-    pub fn hold(&self, engine: &Engine, now: UnixMs, until: UnixMs) -> Option<u64> {
+    /// Holds writes back for a cut, and for no longer than that. Gives the number by which it is known; None: another cut is on.
+    pub fn hold(&self, engine: &Engine, now: UnixMs, longest: Duration) -> Option<u64> {
         let mut state = self.state.lock();
-        let order = &mut state[Purpose::Cut as usize];
-        if order.is_some_and(|(_, until)| now < until) {
+        if state.is_cut(now) {
             return None;
         }
-        *order = Some((Paused::Writes, until));
+        let until = UnixMs(now.0.saturating_add(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)));
+        state.orders[Purpose::Cut as usize] = Some((Paused::Writes, until));
+        state.cut_ends = Some(Instant::now() + longest);
         show(engine, true);
         Some(self.cuts.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -65,8 +74,7 @@ impl Pause {
     /// Whether writes have been held back for this cut without a break since it began.
     pub fn is_held(&self, cut: u64, now: UnixMs) -> bool {
         let state = self.state.lock();
-        let is_on = state[Purpose::Cut as usize].is_some_and(|(_, until)| now < until);
-        is_on && self.cuts.load(Ordering::Relaxed) == cut
+        state.is_cut(now) && self.cuts.load(Ordering::Relaxed) == cut
     }
 
     /// Holds nothing back for this cut any more.
@@ -79,7 +87,7 @@ impl Pause {
     /// Begins a pause. One that is on already for this purpose is only made stricter or longer, as in Redis.
     pub fn begin(&self, engine: &Engine, purpose: Purpose, what: Paused, now: UnixMs, until: UnixMs) {
         let mut state = self.state.lock();
-        let order = &mut state[purpose as usize];
+        let order = &mut state.orders[purpose as usize];
         *order = Some(match *order {
             Some((before, end)) if now < end => (before.max(what), end.max(until)),
             _ => (what, until),
@@ -91,8 +99,8 @@ impl Pause {
     pub fn end(&self, engine: &Engine, clients: &Clients, purpose: Purpose) {
         let was_on = {
             let mut state = self.state.lock();
-            let was_on = state[purpose as usize].take().is_some();
-            show(engine, in_force(&state).is_some());
+            let was_on = state.orders[purpose as usize].take().is_some();
+            show(engine, state.in_force().is_some());
             was_on
         };
         if was_on {
@@ -104,15 +112,18 @@ impl Pause {
     /// the new one's back.
     pub fn holds_stream(&self, now: UnixMs) -> bool {
         let state = self.state.lock();
-        let is_on = |purpose: Purpose| state[purpose as usize].is_some_and(|(_, until)| now < until);
+        let is_on = |purpose: Purpose| state.orders[purpose as usize].is_some_and(|(_, until)| now < until);
         is_on(Purpose::Client) || is_on(Purpose::End)
     }
 
     /// What is held back at `now` and until when to look again. What is over is forgotten.
     pub fn at(&self, engine: &Engine, now: UnixMs) -> Order {
         let mut state = self.state.lock();
-        state.iter_mut().for_each(|order| *order = order.filter(|(_, until)| now < *until));
-        let order = in_force(&state);
+        if !state.is_cut(now) {
+            state.orders[Purpose::Cut as usize] = None;
+        }
+        state.orders.iter_mut().for_each(|order| *order = order.filter(|(_, until)| now < *until));
+        let order = state.in_force();
         if order.is_none() {
             show(engine, false);
         }
@@ -120,11 +131,19 @@ impl Pause {
     }
 }
 
-/// The strictest of all orders, for as long as none of them ends.
-fn in_force(orders: &[Order; PURPOSES]) -> Order {
-    let strictest = orders.iter().flatten().map(|(what, _)| *what).max()?;
-    let until = orders.iter().flatten().map(|(_, until)| *until).min()?;
-    Some((strictest, until))
+impl State {
+    /// The strictest of all orders, for as long as none of them ends.
+    fn in_force(&self) -> Order {
+        let strictest = self.orders.iter().flatten().map(|(what, _)| *what).max()?;
+        let until = self.orders.iter().flatten().map(|(_, until)| *until).min()?;
+        Some((strictest, until))
+    }
+
+    /// Whether writes are held back for a cut. A wall clock that is put back does not make it longer.
+    fn is_cut(&self, now: UnixMs) -> bool {
+        let is_over = self.cut_ends.is_none_or(|ends| ends <= Instant::now());
+        !is_over && self.orders[Purpose::Cut as usize].is_some_and(|(_, until)| now < until)
+    }
 }
 
 /// Has commands look at the pause, or not. Its state is locked.

@@ -50,6 +50,7 @@ pub(crate) fn three_shards() -> Topology {
         shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
         slots: SlotMap::even(&[ShardId(0), ShardId(1), ShardId(2)]),
         last_move: 0,
+        restore: 0,
         moves: std::collections::BTreeMap::new(),
     }
 }

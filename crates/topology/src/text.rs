@@ -8,6 +8,7 @@
 //! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
 //! slots     slots (first-last=shard)...
 //! last move last-move id                                        unless there was none
+//! restore   restore number                                      while a backup is awaited
 //! move      move id from to attempt (waiting | copying | switching | failed) first-last[,first-last]... [reason]
 //! end       end
 //! ```
@@ -203,7 +204,9 @@ impl Topology {
         let shards = self.shards.values().map(Shard::to_line);
         let moves = self.moves.values().map(Move::to_line);
         let last_move = Some(self.last_move).filter(|last| *last > 0).map(|last| format!("last-move {last}"));
-        let all = servers.chain(shards).chain([self.slots.to_line()]).chain(last_move).chain(moves);
+        let restore = Some(self.restore).filter(|last| *last > 0).map(|last| format!("restore {last}"));
+        let numbers = last_move.into_iter().chain(restore);
+        let all = servers.chain(shards).chain([self.slots.to_line()]).chain(numbers).chain(moves);
         for line in all.chain(["end".to_owned()]) {
             text.push_str(&line);
             text.push('\n');
@@ -238,6 +241,11 @@ impl Topology {
                 "last-move" => {
                     let last: u64 = number(line.strip_prefix("last-move ")?)?;
                     let is_first = std::mem::replace(&mut topology.last_move, last) == 0;
+                    (is_first && last > 0).then_some(())?;
+                }
+                "restore" => {
+                    let last: u64 = number(line.strip_prefix("restore ")?)?;
+                    let is_first = std::mem::replace(&mut topology.restore, last) == 0;
                     (is_first && last > 0).then_some(())?;
                 }
                 "move" => {
@@ -326,6 +334,7 @@ mod tests {
             shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
             slots: SlotMap::even(&[ShardId(0), ShardId(7)]),
             last_move: 41,
+            restore: 3,
             moves: moves().into_iter().map(|one| (one.id, one)).collect(),
         }
     }
@@ -395,6 +404,8 @@ mod tests {
             ("slots", "slots\nslots"),
             ("last-move 41", "last-move 41\nlast-move 42"),
             ("last-move 41", "last-move 0"),
+            ("restore 3", "restore 3\nrestore 3"),
+            ("restore 3", "restore 0"),
             ("10.0.0.1", "-"),
         ] {
             let changed = text.replacen(what, with, 1);

@@ -21,6 +21,8 @@ pub struct Topology {
     pub slots: SlotMap,
     /// The number of the last move that was ever begun: a topology with less is of a store that has forgotten some.
     pub last_move: u64,
+    /// The number of the last attempt to bring a backup to a cluster that waits for one; 0: it waits for none.
+    pub restore: u64,
     /// Slots that are on their way, or were to be.
     pub moves: BTreeMap<u64, Move>,
 }

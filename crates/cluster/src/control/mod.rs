@@ -258,10 +258,11 @@ impl Control {
         self.view.as_ref()
     }
 
-    /// What servers and proxies are to be told; None: there is no cluster yet.
+    /// What servers and proxies are to be told; None: there is no cluster yet, or it cannot be said how it looks.
     #[must_use]
     pub fn topology(&self) -> Option<Topology> {
-        self.view.as_ref().filter(|view| !view.cluster.is_empty()).map(View::topology)
+        let is_tellable = |view: &&View| !view.cluster.is_empty() && view.why_untold().is_none();
+        self.view.as_ref().filter(is_tellable).map(View::topology)
     }
 
     /// Whether this config server leads, as far as it knows.

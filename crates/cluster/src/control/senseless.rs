@@ -16,7 +16,7 @@ fn consequence(key: &str) -> &'static str {
         key::CLUSTER => "nothing is decided before",
         key::LEADER => "no config server leads before",
         key::POLICY => "no setting is changed, no shard begins and no server gets a place before",
-        key::SLOTS => "slots stay where they are, and moves stand still before",
+        key::SLOTS => "slots stay where they are, moves stand still, and nobody is told of any change before",
         key::LAST_MOVE => "no move begins before",
         "servers" => "the server is not let in, no shard begins and none gets another server before",
         "shards" => "its moves stand still, no shard begins or goes, and slots are given to nobody before",
@@ -107,6 +107,12 @@ impl View {
     pub fn why_no_move(&self) -> Option<String> {
         let spoilt = self.why_spoilt(key::SLOTS).or_else(|| self.why_senseless("moves/"));
         spoilt.or_else(|| self.next_move().err())
+    }
+
+    /// Why nobody is told how the cluster looks: whose the slots are cannot be read, and that they are nobody's would have servers refuse what they have.
+    #[must_use]
+    pub fn why_untold(&self) -> Option<String> {
+        self.why_spoilt(key::SLOTS)
     }
 
     /// Why a move can neither go on nor fail: what it is about cannot be read.

@@ -286,9 +286,12 @@ impl View {
     pub fn follow(&mut self, revision: Revision, changed: &[Changed], prefix: &str) {
         for Changed { key, value } in changed {
             let Some(key) = key.strip_prefix(prefix) else { continue };
+            let restore = self.restore();
             self.take(key, value.as_deref(), revision);
             let kind = key.split('/').next().unwrap_or("");
-            if matches!(kind, "cluster" | "servers" | "shards" | "slots" | "moves") {
+            if matches!(kind, "cluster" | "servers" | "shards" | "slots" | "moves")
+                || restore != self.restore()
+            {
                 self.topology_revision = revision;
             }
         }
@@ -371,6 +374,11 @@ impl View {
         })
     }
 
+    /// The number of the last attempt to bring a backup; 0: none is awaited, as far as that can be read.
+    fn restore(&self) -> u64 {
+        self.policy.map_or(0, |policy| policy.restore)
+    }
+
     /// What servers and proxies are told.
     #[must_use]
     pub fn topology(&self) -> Topology {
@@ -380,6 +388,7 @@ impl View {
             servers: self.servers.clone(),
             shards: self.shards.iter().map(|(id, standing)| (*id, standing.shard(*id))).collect(),
             last_move: self.last_move,
+            restore: self.restore(),
             slots: self.slots.clone(),
             moves: self.moves.clone(),
         }

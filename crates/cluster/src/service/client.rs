@@ -205,6 +205,7 @@ async fn follow(
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
     let mut silent: Arc<str> = SILENT.into();
+    let mut highest = published.borrow().seen;
     let mut ignored = [0; 256];
     // The first one comes at once.
     let mut signs = tokio::time::interval(SIGN_OF_LIFE);
@@ -219,10 +220,12 @@ async fn follow(
             let news = is_news.then(|| (published.revision, published.text.clone()));
             (published.seen, news, published.silent.clone())
         };
-        if let Some(seen) = seen.filter(|seen| seen.0 < revision) {
-            // The store has gone back meanwhile.
-            return send(socket, format!("-{}\r\n", requests::past(seen.0, revision)).as_bytes()).await;
+        if seen < highest {
+            // The store has gone back meanwhile. Others may write to it as well: what was told by who has read all of it may be of a later revision than this one has seen.
+            let (seen, known) = (seen.unwrap_or_default(), highest.unwrap_or_default());
+            return send(socket, format!("-{}\r\n", requests::past(seen.0, known.0)).as_bytes()).await;
         }
+        highest = seen;
         if let Some((later, text)) = news {
             revision = later;
             tell(socket, &text).await?;

@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use crate::control::{Event, Leader, Options, Order, Request, Ticket};
-use crate::store::{Revision, Store, Unavailable};
+use crate::store::{Latest, Revision, Store, Unavailable};
 use crate::table::TAKES_NO_CHANGES;
 use parking_lot::Mutex;
 use replication::insync::Moment;
@@ -111,6 +111,8 @@ pub struct Published {
     pub leads: bool,
     /// Why the store takes no changes; None: it does, as far as it is known.
     pub refusal: Option<String>,
+    /// Why nothing can be said of how the cluster looks beyond what was; None: it can be.
+    pub untold: Option<String>,
 }
 
 impl Default for Published {
@@ -125,6 +127,7 @@ impl Default for Published {
             leader: None,
             leads: false,
             refusal: None,
+            untold: None,
         }
     }
 }
@@ -160,7 +163,7 @@ impl News {
 }
 
 /// Who has asked when the store was changed last.
-type AsksLatest = oneshot::Sender<Result<Revision, Unavailable>>;
+type AsksLatest = oneshot::Sender<Result<Latest, Unavailable>>;
 
 /// What all connections share.
 pub struct Desk {
@@ -238,11 +241,11 @@ impl Desk {
         answered.await.unwrap_or_else(|_| gone())
     }
 
-    /// Waits until what is published is no older than this call.
+    /// Waits until what is published is no older than this call. Gives the revision of the whole store then.
     ///
     /// # Errors
     /// Why that cannot be known.
-    pub async fn wait_until_fresh(&self) -> Result<(), String> {
+    pub async fn wait_until_fresh(&self) -> Result<Revision, String> {
         let (answer, answered) = oneshot::channel();
         // The service may have ended.
         let _ = self.latest.send(answer);
@@ -252,11 +255,12 @@ impl Desk {
                 Err(why) => why,
                 Ok(latest) => {
                     let mut published = self.published.clone();
-                    match published
-                        .wait_for(|published| published.seen.is_some_and(|seen| seen >= latest))
-                        .await
-                    {
-                        Ok(_) => return Ok(()),
+                    let is_there =
+                        |published: &Published| published.seen.is_some_and(|seen| seen >= latest.changed);
+                    let told = published.wait_for(|now| now.untold.is_some() || is_there(now)).await;
+                    match told.map(|now| now.untold.clone()) {
+                        Ok(None) => return Ok(latest.store),
+                        Ok(Some(why)) => Unavailable(why),
                         Err(_) => Unavailable("the service ends".to_owned()),
                     }
                 }

@@ -13,6 +13,7 @@ mod watcher;
 
 pub use desk::Settings;
 
+use crate::control::view::View;
 use crate::control::{Action, Control, Event, Ticket};
 use crate::store::{Store, Unavailable};
 use desk::{Desk, Letter, Published, SILENT};
@@ -246,9 +247,9 @@ impl Keeper {
         };
     }
 
-    /// Whether something was not told yet.
+    /// Whether something can be told that was not told yet.
     fn has_news(&self) -> bool {
-        let Some(view) = self.control.view() else { return false };
+        let Some(view) = self.control.view().filter(|view| view.why_untold().is_none()) else { return false };
         !view.cluster.is_empty() && view.topology_revision().0 != self.told
     }
 
@@ -258,13 +259,20 @@ impl Keeper {
         let leads = self.control.leads();
         let silent = self.silent.clone();
         let refusal = self.control.refusal().map(str::to_owned);
+        let untold = self.control.view().and_then(View::why_untold);
+        let cannot_tell = untold.is_some();
         self.publish.send_if_modified(|published| {
-            let is_other = (&published.leader, published.leads, &published.silent, &published.refusal)
-                != (&leader, leads, &silent, &refusal);
-            (published.leader, published.leads, published.silent, published.refusal) =
-                (leader, leads, silent, refusal);
+            let is_other = (&published.leader, published.leads, &published.silent)
+                != (&leader, leads, &silent)
+                || (&published.refusal, &published.untold) != (&refusal, &untold);
+            (published.leader, published.leads, published.silent) = (leader, leads, silent);
+            (published.refusal, published.untold) = (refusal, untold);
             is_other
         });
+        if cannot_tell {
+            // Nor is what was told believed to be as it is now: who comes anew waits.
+            return;
+        }
         if !self.has_news() {
             let seen = self.control.view().map(|view| view.revision);
             self.publish.send_if_modified(|published| std::mem::replace(&mut published.seen, seen) != seen);

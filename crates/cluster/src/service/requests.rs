@@ -266,7 +266,7 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
     match words {
         [sub] if upper(sub) == "GET" => {
             let known = desk.known();
-            let answer = match known.text.is_empty() {
+            let answer = match known.text.is_empty() || known.untold.is_some() {
                 true => Err(unavailable(desk)),
                 false => Ok(bulk(known.text.as_bytes())),
             };
@@ -274,10 +274,8 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
         }
         [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
             Ok(revision) => match desk.wait_until_fresh().await {
-                Ok(()) => match desk.known().seen {
-                    Some(seen) if seen.0 < revision => (Err(past(seen.0, revision)), Flow::Next),
-                    _ => (Ok(Value::Null), Flow::Follow(revision)),
-                },
+                Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
+                Ok(_) => (Ok(Value::Null), Flow::Follow(revision)),
                 Err(why) => (Err(cut_off(&why)), Flow::Next),
             },
             Err(line) => (Err(line), Flow::Next),
@@ -295,7 +293,7 @@ pub(super) fn past(seen: u64, revision: u64) -> String {
 
 /// Why there is no topology.
 fn unavailable(desk: &Desk) -> String {
-    let why = desk.news.trouble();
+    let why = desk.known().untold.unwrap_or_else(|| desk.news.trouble());
     match why.is_empty() {
         true => "UNAVAILABLE there is no cluster yet; try again".to_owned(),
         false => cut_off(&why),
@@ -304,7 +302,7 @@ fn unavailable(desk: &Desk) -> String {
 
 /// What is answered while the store gives no news.
 fn cut_off(why: &str) -> String {
-    format!("UNAVAILABLE the store of decisions gives no answer: {why}")
+    format!("UNAVAILABLE the store of decisions gives no answer to rely on: {why}")
 }
 
 /// Whether what this config server knows may be relied on.

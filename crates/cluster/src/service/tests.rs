@@ -4,7 +4,7 @@ use super::{Settings, serve};
 use crate::control::{Leader, Options, Policy};
 use crate::store::embedded::Embedded;
 use crate::store::{
-    Change, Entry, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable, Watch, Write,
+    Change, Entry, Latest, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable, Watch, Write,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use testkit::Client;
 use testkit::ask::{ask, is_error, wait_until};
 use testkit::process::free_port;
 use tokio::sync::oneshot;
-use topology::Topology;
-use wire::Value;
+use topology::{ShardId, SlotMap, Topology};
+use wire::{SLOTS, Value};
 
 const PREFIX: &str = "/tarn/test/";
 
@@ -54,7 +54,7 @@ impl Store for Way {
         self.0.reach()?.get(key)
     }
 
-    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
+    fn latest(&self, prefix: &str) -> Result<Latest, Unavailable> {
         self.0.reach()?.latest(prefix)
     }
 
@@ -228,7 +228,7 @@ fn who_begins_to_follow_is_told_what_the_store_holds_then() {
     let told = std::str::from_utf8(&text).ok().and_then(Topology::from_text).expect("a topology");
     assert!(told.revision >= revision.0 && told.servers.len() == 2);
     // Who knows it hears at once that it is so still.
-    let known = config.way.latest(PREFIX).expect("it is reached").0;
+    let known = config.way.latest(PREFIX).expect("it is reached").changed.0;
     assert_eq!(follow(&mut config.client(), known), Value::Bulk(Vec::new()));
 }
 
@@ -252,6 +252,56 @@ fn who_is_cut_off_from_the_store_sends_servers_to_others() {
     config.cut(false);
     wait_until("it is taken for one that serves", || here() == Value::Simple(b"OK".to_vec()));
     assert!(matches!(follow(&mut config.client(), 0), Value::Bulk(_)));
+}
+
+#[test]
+fn others_may_write_to_the_same_store() {
+    let config = Config::start();
+    let put = Write::Put { key: "/others/key".to_owned(), value: "1".to_owned(), lease: None };
+    let Outcome::Done(revision) = config.way.change(&Change { compares: Vec::new(), writes: vec![put] })
+    else {
+        panic!("nobody else changes it")
+    };
+    // Told by a config server that has read the whole store since.
+    assert_eq!(follow(&mut config.client(), revision.0), Value::Bulk(Vec::new()));
+    assert!(is_error(&follow(&mut config.client(), revision.0 + 1), "PAST"));
+}
+
+/// That they are nobody's would have servers refuse what they have.
+#[test]
+fn while_it_cannot_be_read_whose_the_slots_are_nobody_is_told_anything() {
+    let config = Config::start();
+    let mut follower = config.client();
+    assert!(matches!(follow(&mut follower, 0), Value::Bulk(_)));
+    let put = |key: &str, value: &str| {
+        let put = Write::Put { key: format!("{PREFIX}{key}"), value: value.to_owned(), lease: None };
+        match config.way.change(&Change { compares: Vec::new(), writes: vec![put] }) {
+            Outcome::Done(revision) => revision,
+            outcome => panic!("nobody else changes it: {outcome:?}"),
+        }
+    };
+    let seen = put("slots", &SlotMap::even(&[ShardId(0)]).to_line());
+    let mut told = |until: Revision| loop {
+        let Ok(Value::Bulk(text)) = follower.read_value() else { panic!("it ends") };
+        match std::str::from_utf8(&text).ok().and_then(Topology::from_text) {
+            Some(topology) if topology.revision >= until.0 => return topology,
+            // A sign of life, or an earlier one; none of them has slots that are nobody's.
+            earlier => assert!(earlier.is_none_or(|one| one.revision < seen.0), "nothing is told between"),
+        }
+    };
+    assert_eq!(told(seen).slots.count(), SLOTS);
+    put("slots", "of a later version");
+    put(&format!("servers/{}", id('b')), &record('b'));
+    let mut late = config.client();
+    let refused = follow(&mut late, 0);
+    let Value::Error(why) = refused else { panic!("it is told: {refused:?}") };
+    let why = String::from_utf8_lossy(&why).into_owned();
+    assert!(why.starts_with("UNAVAILABLE") && why.contains("slots"), "{why}");
+    assert!(is_error(&late.call(&["TOPOLOGY", "GET"]).expect("it answers"), "UNAVAILABLE"));
+    let mended = put("slots", &SlotMap::even(&[ShardId(0)]).to_line());
+    let topology = told(mended);
+    assert_eq!((topology.slots.count(), topology.servers.len()), (SLOTS, 2));
+    wait_until("who comes anew is told", || matches!(follow(&mut config.client(), 0), Value::Bulk(_)));
 }
 
 #[test]

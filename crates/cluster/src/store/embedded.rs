@@ -14,8 +14,8 @@
 //! ```
 
 use super::{
-    Change, Changed, Compare, Entry, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable, Watch,
-    Write,
+    Change, Changed, Compare, Entry, Latest, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable,
+    Watch, Write,
 };
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -212,9 +212,10 @@ impl Store for Embedded {
         Ok(reading.entries.into_iter().next().filter(|entry| entry.key == key))
     }
 
-    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
-        let reading = self.read(prefix)?;
-        Ok(reading.entries.iter().map(|entry| entry.revision).max().unwrap_or_default())
+    fn latest(&self, prefix: &str) -> Result<Latest, Unavailable> {
+        let Reading { revision, entries } = self.read(prefix)?;
+        let changed = entries.iter().map(|entry| entry.revision).max().unwrap_or_default();
+        Ok(Latest { changed, store: revision })
     }
 
     fn change(&self, change: &Change) -> Outcome {

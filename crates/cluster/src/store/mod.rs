@@ -41,6 +41,15 @@ pub struct Reading {
     pub entries: Vec<Entry>,
 }
 
+/// How far a store had come when it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latest {
+    /// When a key of those that were asked about was changed last; 0: there is none.
+    pub changed: Revision,
+    /// The revision of the whole store, which others may write to as well.
+    pub store: Revision,
+}
+
 /// A key and the revision that it must have. 0: it must not be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
@@ -159,11 +168,11 @@ pub trait Store: Send + Sync {
     /// The store does not answer.
     fn get(&self, key: &str) -> Result<Option<Entry>, Unavailable>;
 
-    /// When a key that begins with `prefix` and is there was changed last; 0: there is none. Whatever was done before the call counts.
+    /// When a key that begins with `prefix` and is there was changed last. Whatever was done before the call counts.
     ///
     /// # Errors
     /// The store does not answer.
-    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable>;
+    fn latest(&self, prefix: &str) -> Result<Latest, Unavailable>;
 
     /// Does a change, once at most.
     fn change(&self, change: &Change) -> Outcome;

@@ -136,8 +136,13 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(refused("slots have owners here: a backup is brought to a new cluster only"));
     }
     let mut replay = Replay::new(server, context.worker);
-    // Nobody else may bring something from here on.
-    let is_latest = server.arrivals.lock().begin_restore(number);
+    // Nobody else may bring something from here on. What this server was told since it leads, or in this run, is no older than any restore that it,
+    // or who was master before, has let in.
+    let is_latest = {
+        let mut known = server.arrivals.lock();
+        known.follow(&view.topology);
+        known.begin_restore(number)
+    };
     if !is_latest {
         return Err(refused("another restore has begun since"));
     }

@@ -1,6 +1,8 @@
 //! CLIENT PAUSE and UNPAUSE.
 
 use crate::harness::TestServer;
+use std::time::Duration;
+use sys::UnixMs;
 
 #[test]
 fn a_paused_pipeline_keeps_its_order() {
@@ -89,4 +91,15 @@ fn keys_whose_time_is_up_stay_where_they_are_during_a_pause() {
     peer.send(&["GET k", "EXISTS h", "DBSIZE"]);
     assert_eq!(peer.texts(3), ["NULL", "0", "0"]);
     assert_eq!(expired.get(), 2);
+}
+
+#[test]
+fn a_cut_ends_in_its_time_whatever_the_clock_says() {
+    let server = TestServer::start("");
+    let (pause, engine) = (&server.server.pause, &server.server.engine);
+    let cut = pause.hold(engine, UnixMs(10_000), Duration::from_millis(20)).expect("there is no other");
+    // The clock is put back by ten seconds, and stays there.
+    server.wait_until("it is over", || !pause.is_held(cut, UnixMs(0)));
+    assert_eq!(pause.at(engine, UnixMs(0)), None);
+    assert!(pause.hold(engine, UnixMs(0), Duration::from_millis(20)).is_some());
 }

@@ -10,7 +10,7 @@ mod watching;
 
 pub use gateway::Options;
 
-use super::{Change, Entry, LeaseId, Outcome, Reading, Revision, Store, Unavailable, Watch};
+use super::{Change, Entry, Latest, LeaseId, Outcome, Reading, Revision, Store, Unavailable, Watch};
 use forms::{Range, number};
 use gateway::{Certainty, Failure, Gateway};
 use serde_json::{Value, json};
@@ -58,9 +58,10 @@ impl Store for Etcd {
         Ok(reading.entries.into_iter().next().filter(|entry| entry.key == key))
     }
 
-    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
-        let reading = self.range(&Range::last(prefix))?;
-        Ok(reading.entries.first().map_or(Revision(0), |entry| entry.revision))
+    fn latest(&self, prefix: &str) -> Result<Latest, Unavailable> {
+        let Reading { revision, entries } = self.range(&Range::last(prefix))?;
+        let changed = entries.first().map_or(Revision(0), |entry| entry.revision);
+        Ok(Latest { changed, store: revision })
     }
 
     fn change(&self, change: &Change) -> Outcome {

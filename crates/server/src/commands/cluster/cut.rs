@@ -10,7 +10,7 @@ use crate::server::Server;
 use command::parse::int;
 use command::{Error, Result};
 use replication::insync::Role;
-use sys::UnixMs;
+use std::time::Duration;
 use wire::Reply;
 
 /// Writes are held back for no longer than that.
@@ -42,7 +42,7 @@ fn hold(context: &mut Context<'_, '_>, milliseconds: u64, reply: &mut Reply<'_>)
     epoch(server)?;
     let cut = crate::commands::settled(context, |context| {
         let now = context.batch.moment(context.now);
-        server.pause.hold(&server.engine, now, UnixMs(now.0.saturating_add(milliseconds)))
+        server.pause.hold(&server.engine, now, Duration::from_millis(milliseconds))
     })?;
     let cut = cut.ok_or(Error::text("ERR another backup is holding writes back at this moment"))?;
     reply.int(i64::try_from(cut).unwrap_or(i64::MAX));
