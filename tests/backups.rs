@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
 use sys::file::Fs;
-use testkit::ask::{call, ok};
+use testkit::ask::{call, is_error, ok};
 use testkit::{Budget, Client, free_port};
 use topology::ShardId;
 use wire::Value;
@@ -451,6 +451,82 @@ fn a_restore_can_be_begun_again_wherever_it_ended() {
         compare(&cluster, &other, &ledger);
         step += 1;
     }
+}
+
+/// It may have stood still while another was begun, and ended; and the master that had heard of that may have gone.
+#[test]
+fn who_brings_an_earlier_backup_changes_nothing_any_more() {
+    let mut cluster = Cluster::begin_awaiting((1, 2), &["--edition", "memory"]);
+    let is_begun = |cluster: &Cluster| {
+        let shard = cluster.topology().and_then(|topology| topology.shards.get(&ShardId(0)).cloned());
+        shard.is_some_and(|shard| shard.members.len() == 2)
+    };
+    wait_until("the shard has begun", || is_begun(&cluster));
+    let begin = |cluster: &Cluster| {
+        let Some(Value::Simple(line)) = cluster.ask_config(&["CLUSTER", "RESTORE", "BEGIN"]) else {
+            panic!("it gives no number")
+        };
+        String::from_utf8_lossy(&line).strip_prefix("restore ").expect("it is a number").to_owned()
+    };
+    let [first, second] = [begin(&cluster), begin(&cluster)];
+    let master = |cluster: &Cluster| {
+        let topology = cluster.topology().expect("it is there");
+        topology.master_of(ShardId(0)).map(|server| server.id)
+    };
+    let bring = |cluster: &Cluster, number: &str| {
+        let id = master(cluster).expect("there is one");
+        let at: SocketAddr = cluster.place_of(id).parse().expect("it is an address");
+        let mut client = Client::connect(at).expect("it serves");
+        let reply = client.call(&["SLOTMOVE", "RESTORE", number]).expect("it answers");
+        (client, reply)
+    };
+    let (mut replaced, reply) = bring(&cluster, &second);
+    assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+    let (_latest, reply) = bring(&cluster, &second);
+    assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+    let code = "#!lua name=old\nredis.register_function('f', function() return 1 end)";
+    let load = replaced.call(&["FUNCTION", "LOAD", "REPLACE", code]).expect("it answers");
+    assert!(is_error(&load, "SLOTMOVE-OVER"), "{load:?}");
+    let former = master(&cluster).expect("there is one");
+    cluster.kill(former);
+    wait_until("the other is master", || master(&cluster).is_some_and(|id| id != former));
+    wait_until("it says that it is", || {
+        let (_, reply) = bring(&cluster, &first);
+        assert!(!matches!(reply, Value::Int(_)), "{reply:?}");
+        is_error(&reply, "SLOTMOVE-REFUSED another restore has begun since")
+    });
+}
+
+/// An attempt at a backup of more shards was given up.
+#[test]
+fn shards_that_a_backup_does_not_reach_are_empty() {
+    let backups = Backups::new();
+    let dir = backups.dir("a");
+    let cluster = Cluster::begin(1, 1, &["--edition", "memory"]);
+    take(&cluster, &dir);
+    let other = Cluster::begin_awaiting((2, 1), &["--edition", "memory"]);
+    wait_until("both shards have begun", || {
+        other.topology().is_some_and(|topology| {
+            topology.shards.len() == 2 && topology.shards.values().all(|shard| shard.members.len() == 1)
+        })
+    });
+    let topology = other.topology().expect("it is there");
+    let id = topology.master_of(ShardId(1)).expect("there is one").id;
+    let at: SocketAddr = other.place_of(id).parse().expect("it is an address");
+    let mut former = Client::connect(at).expect("it serves");
+    let Some(Value::Simple(line)) = other.ask_config(&["CLUSTER", "RESTORE", "BEGIN"]) else {
+        panic!("it gives no number");
+    };
+    let line = String::from_utf8_lossy(&line).into_owned();
+    let number = line.strip_prefix("restore ").expect("it is a number");
+    wait_until("it takes what is brought", || {
+        matches!(former.call(&["SLOTMOVE", "RESTORE", number]).expect("it answers"), Value::Int(_))
+    });
+    let code = "#!lua name=old\nredis.register_function('f', function() return 1 end)";
+    assert_eq!(call(&mut former, &["FUNCTION", "LOAD", code]), Value::Bulk(b"old".to_vec()));
+    let output = run("cluster", &["restore", text(&dir), "--config", &other.place()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(call(&mut former, &["FUNCTION", "LIST"]), Value::Array(Vec::new()));
 }
 
 /// A restore that stands still, as its file is one that nobody writes to.

@@ -105,10 +105,11 @@ impl Import {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Waits until it ends, which it is asked to or cannot help by then.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let status = self.child.wait().unwrap();
+        wait_until("the import ends", || self.child.try_wait().unwrap().is_some());
         self.read_to_end();
-        status
+        self.child.wait().unwrap()
     }
 
     /// All that it has said is read.

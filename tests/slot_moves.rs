@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
-use testkit::ask::{call, ok};
+use testkit::ask::{call, is_error, ok, text};
 use testkit::{Budget, Client};
 use topology::{ServerId, ShardId, Stage, Topology};
 use wire::{Value, key_slot};
@@ -458,6 +458,46 @@ fn clients_are_served_while_the_target_does_not_hear_that_slots_switch() {
         "it has been told",
         || matches!(taker.call(&["GET", &key]), Ok(Value::Bulk(now)) if now == count.to_string().as_bytes()),
     );
+}
+
+/// The master that is to have the slots stands still just when requests to them are held back.
+#[test]
+fn clients_are_served_while_the_target_stands_still_and_slots_switch() {
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let key = format!("k{{{}}}", tags(1, |slot| slot < 100)[0]);
+    let mut owner = 0;
+    let mut caught = 0;
+    for round in 0..200 {
+        let topology = cluster.topology().expect("it is there");
+        let (source, target) = (master(&topology, owner), master(&topology, 1 - owner));
+        let mut client = cluster.connect(source).unwrap();
+        let value = round.to_string();
+        assert_eq!(call(&mut client, &["SET", &key, &value]), ok());
+        let last = move_slots(&cluster, 1 - owner, &["0-99".to_owned()]).expect("it can be");
+        let stage =
+            || cluster.topology().map(|topology| topology.moves.get(&last).map(|one| one.stage.clone()));
+        cluster::wait_until("they switch", || {
+            !matches!(stage(), Some(Some(Stage::Waiting | Stage::Copying)))
+        });
+        cluster.signal(target, "-STOP");
+        // The word that all is ready may have been said.
+        thread::sleep(Duration::from_millis(50));
+        caught += usize::from(stage() == Some(Some(Stage::Switching)));
+        let reply = client.call(&["GET", &key]).expect("it is answered while the other stands still");
+        assert!(reply == text(&value) || is_error(&reply, "MOVED"), "{reply:?}");
+        cluster.signal(target, "-CONT");
+        assert_eq!(wait_for_moves(&cluster, last), None);
+        let now = cluster.topology().expect("it is there");
+        owner = now.slots.owner(0).expect("it is somebody's").0;
+        cluster::wait_until("who has them is told so", || {
+            let mut client = cluster.connect(master(&now, owner)).unwrap();
+            client.call(&["GET", &key]).is_ok_and(|reply| reply == text(&value))
+        });
+        if caught == 2 {
+            return;
+        }
+    }
+    panic!("it never stood still in that moment");
 }
 
 /// redis-cli moves slots key by key; here each of its words moves a slot, and there is nothing left to move by keys.

@@ -64,7 +64,7 @@ impl Pause {
         if state.is_cut(now) {
             return None;
         }
-        let until = UnixMs(now.0.saturating_add(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)));
+        let until = UnixMs(now.0.saturating_add(millis(longest)));
         state.orders[Purpose::Cut as usize] = Some((Paused::Writes, until));
         state.cut_ends = Some(Instant::now() + longest);
         show(engine, true);
@@ -100,7 +100,7 @@ impl Pause {
         let was_on = {
             let mut state = self.state.lock();
             let was_on = state.orders[purpose as usize].take().is_some();
-            show(engine, state.in_force().is_some());
+            show(engine, state.orders.iter().any(Option::is_some));
             was_on
         };
         if was_on {
@@ -123,7 +123,7 @@ impl Pause {
             state.orders[Purpose::Cut as usize] = None;
         }
         state.orders.iter_mut().for_each(|order| *order = order.filter(|(_, until)| now < *until));
-        let order = state.in_force();
+        let order = state.in_force(now);
         if order.is_none() {
             show(engine, false);
         }
@@ -133,10 +133,13 @@ impl Pause {
 
 impl State {
     /// The strictest of all orders, for as long as none of them ends.
-    fn in_force(&self) -> Order {
+    fn in_force(&self, now: UnixMs) -> Order {
         let strictest = self.orders.iter().flatten().map(|(what, _)| *what).max()?;
         let until = self.orders.iter().flatten().map(|(_, until)| *until).min()?;
-        Some((strictest, until))
+        let left = self.cut_ends.filter(|_| self.is_cut(now)).map(|ends| ends - Instant::now());
+        // Behind its end, and not in the middle of its last millisecond.
+        let cut_until = left.map(|left| UnixMs(now.0.saturating_add(millis(left) + 1)));
+        Some((strictest, cut_until.map_or(until, |end| end.min(until))))
     }
 
     /// Whether writes are held back for a cut. A wall clock that is put back does not make it longer.
@@ -144,6 +147,10 @@ impl State {
         let is_over = self.cut_ends.is_none_or(|ends| ends <= Instant::now());
         !is_over && self.orders[Purpose::Cut as usize].is_some_and(|(_, until)| now < until)
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Has commands look at the pause, or not. Its state is locked.

@@ -82,8 +82,11 @@ pub fn bring(
     Ok(brought)
 }
 
-/// Has a server take what is brought. Gives the epoch in which it is master.
-fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<(Asking, u64), String> {
+/// Has a server take what is brought, and forget what was brought before. Gives the epoch in which it is master.
+///
+/// # Errors
+/// One sentence.
+pub fn welcome(reach: &Reach, to: &Server, restore: u64) -> Result<(Asking, u64), String> {
     let began = Instant::now();
     loop {
         let mut asking = reach.server(to)?;

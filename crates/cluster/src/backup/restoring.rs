@@ -27,6 +27,7 @@ pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
     let mut screen = Screen::new();
     let restore = begin(reach)?;
     let targets = wait_for_shards(reach, &manifest, &mut screen)?;
+    empty_others(reach, &targets, restore)?;
     let brought = bring_all(reach, dir, &targets, restore, &mut screen)?;
     let mut slots = SlotMap::default();
     for (one, to, _) in &targets {
@@ -111,6 +112,16 @@ fn wait_for_shards(reach: &Reach, manifest: &Manifest, screen: &mut Screen) -> R
         screen.show(&line, &line);
         thread::sleep(LOOKING);
     }
+}
+
+/// Has shards that get nothing forget what an earlier attempt at another backup has brought there: what becomes theirs later meets none of it.
+fn empty_others(reach: &Reach, targets: &[Target], restore: u64) -> Result<(), String> {
+    let topology = reach.topology()?;
+    let others = begun(&topology).filter(|(shard, _)| targets.iter().all(|(_, to, _)| to != shard));
+    for (shard, master) in others {
+        bringing::welcome(reach, master, restore).map_err(|why| unfinished(shard, &why))?;
+    }
+    Ok(())
 }
 
 fn begun(topology: &Topology) -> impl Iterator<Item = (ShardId, &Server)> {

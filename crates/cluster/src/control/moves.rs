@@ -7,7 +7,7 @@ use super::emptying;
 use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
-use super::{Control, Ticket, senseless};
+use super::{Control, SILENT, Ticket, senseless};
 use crate::store::Changed;
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -258,20 +258,27 @@ impl Control {
             if let Some(why) = why_impossible(&draft.after, &one) {
                 draft.fail_move(one, &why);
             } else if one.stage == Stage::Switching {
-                self.plan_switching(draft, one);
+                self.plan_switching(draft, one, now);
             } else if one.stage == Stage::Waiting {
                 self.plan_waiting(draft, one, now);
             }
         }
     }
 
-    /// Whoever was to say that it is ready is master no more.
-    fn plan_switching(&mut self, draft: &mut Draft, one: Move) {
-        let Some(now) = epochs(&draft.after, &one) else { return };
+    /// Whoever was to say that it is ready is master no more, or is not heard of: requests to the slots, and those that change whole databases at either
+    /// shard, wait for it.
+    fn plan_switching(&mut self, draft: &mut Draft, one: Move, now: Moment) {
+        let Some(epochs) = epochs(&draft.after, &one) else { return };
         // A leader that has just begun goes by what it finds.
-        let (_, begun) = *self.moves.switching.entry(one.id).or_insert((one.attempt, now));
-        if begun != now {
+        let (_, begun) = *self.moves.switching.entry(one.id).or_insert((one.attempt, epochs));
+        let is_silent = |shard: ShardId| {
+            let master = draft.after.master_of(shard);
+            master.is_none_or(|master| self.silence(master.id, now) >= SILENT)
+        };
+        if begun != epochs {
             draft.try_move_again(one, "another became master of one of the shards");
+        } else if let Some(shard) = [one.from, one.to].into_iter().find(|shard| is_silent(*shard)) {
+            draft.try_move_again(one, &format!("shard {shard} has no master that is heard of"));
         }
     }
 

@@ -400,6 +400,12 @@ impl View {
         self.topology_revision
     }
 
+    /// Which server has which place.
+    #[must_use]
+    pub fn places(&self) -> &BTreeMap<Place, ServerId> {
+        &self.places
+    }
+
     /// Has a server be this, or not be there. Whether it is there now.
     pub fn set_server(&mut self, id: ServerId, server: Option<Server>) -> bool {
         let former = self.servers.get(&id).and_then(|server| server.place);

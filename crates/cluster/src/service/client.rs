@@ -4,6 +4,7 @@
 
 use super::desk::{Desk, SILENT};
 use super::requests::{self, Flow, Session};
+use crate::store::Revision;
 use socket2::{SockRef, TcpKeepalive};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ async fn converse(
             match flow {
                 Flow::Next => {}
                 Flow::End => return socket.shutdown().await,
-                Flow::Follow(revision) => return follow(desk, socket, revision).await,
+                Flow::Follow { revision, seen } => return follow(desk, socket, revision, seen).await,
             }
         } else if taken == 0 {
             if buffer.len() > REQUEST_BYTES_MAX {
@@ -202,10 +203,10 @@ async fn follow(
     desk: &Rc<Desk>,
     socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
     mut revision: u64,
+    mut highest: Option<Revision>,
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
     let mut silent: Arc<str> = SILENT.into();
-    let mut highest = published.borrow().seen;
     let mut ignored = [0; 256];
     // The first one comes at once.
     let mut signs = tokio::time::interval(SIGN_OF_LIFE);

@@ -6,12 +6,13 @@ use crate::table::TAKES_NO_CHANGES;
 use parking_lot::Mutex;
 use replication::insync::Moment;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
-use topology::{Server, ServerId};
+use topology::{Place, Server, ServerId};
 
 /// How long the store may be silent before it counts for nothing what is known of it. Longer than it takes until another member of it is asked.
 const NEWS_AGE_MAX: Duration = Duration::from_secs(5);
@@ -111,6 +112,8 @@ pub struct Published {
     pub leads: bool,
     /// Why the store takes no changes; None: it does, as far as it is known.
     pub refusal: Option<String>,
+    /// Which server has which place, as the store was seen last.
+    pub places: Arc<BTreeMap<Place, ServerId>>,
     /// Why nothing can be said of how the cluster looks beyond what was; None: it can be.
     pub untold: Option<String>,
 }
@@ -127,6 +130,7 @@ impl Default for Published {
             leader: None,
             leads: false,
             refusal: None,
+            places: Arc::default(),
             untold: None,
         }
     }

@@ -88,6 +88,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
         silent: SILENT.into(),
         told: 0,
         not_before: Instant::now(),
+        placed: 0,
     };
     keeper.run(incoming).await;
     Ok(())
@@ -121,6 +122,8 @@ struct Keeper {
     told: u64,
     /// When the next topology may be published.
     not_before: Instant,
+    /// The topology's revision when it was last said who has which place.
+    placed: u64,
 }
 
 impl Keeper {
@@ -269,6 +272,15 @@ impl Keeper {
             (published.refusal, published.untold) = (refusal, untold);
             is_other
         });
+        let now = self.control.view().map(|view| (view.topology_revision().0, view.places()));
+        if let Some((revision, places)) = now.filter(|(revision, _)| *revision != self.placed) {
+            self.placed = revision;
+            let places = Arc::new(places.clone());
+            self.publish.send_if_modified(|published| {
+                published.places = places;
+                false
+            });
+        }
         if cannot_tell {
             // Nor is what was told believed to be as it is now: who comes anew waits.
             return;

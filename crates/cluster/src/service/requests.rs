@@ -3,13 +3,13 @@
 use super::desk::{Desk, Letter, Question, in_thread};
 use super::{moves, peer};
 use crate::control::{Force, Losing, Order, Restored, Standing, key};
-use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
+use crate::store::{Change, Compare, Entry, Outcome, Revision, Store, Unavailable, Write};
 use replication::insync::Decision;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use topology::{Place, Server, ServerId, ShardId, SlotMap, Topology};
+use topology::{Place, Server, ServerId, ShardId, SlotMap};
 use wire::{Protocol, Reply, Value};
 
 /// How often a decision is read again when somebody else changes it at the same time.
@@ -42,7 +42,12 @@ pub enum Flow {
     /// The end of the connection.
     End,
     /// Topologies later than a revision, until the connection ends.
-    Follow(u64),
+    Follow {
+        /// The one that is known.
+        revision: u64,
+        /// How far the store had been seen when it was asked.
+        seen: Option<Revision>,
+    },
 }
 
 /// What is answered: a value, or what stands behind `-`.
@@ -88,7 +93,7 @@ pub async fn answer(desk: &Rc<Desk>, session: &mut Session, words: Vec<Vec<u8>>,
         "TOPOLOGY" => topology(desk, &words[1..]).await,
         _ => (carry_out(desk, session, &name, &words, Passed::No).await, Flow::Next),
     };
-    let is_quiet = matches!(flow, Flow::Follow(_));
+    let is_quiet = matches!(flow, Flow::Follow { .. });
     let mut reply = Reply::new(out, session.protocol);
     match answer {
         Err(line) => {
@@ -273,11 +278,14 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
             (answer, Flow::Next)
         }
         [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
-            Ok(revision) => match desk.wait_until_fresh().await {
-                Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
-                Ok(_) => (Ok(Value::Null), Flow::Follow(revision)),
-                Err(why) => (Err(cut_off(&why)), Flow::Next),
-            },
+            Ok(revision) => {
+                let seen = desk.known().seen;
+                match desk.wait_until_fresh().await {
+                    Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
+                    Ok(_) => (Ok(Value::Null), Flow::Follow { revision, seen }),
+                    Err(why) => (Err(cut_off(&why)), Flow::Next),
+                }
+            }
             Err(line) => (Err(line), Flow::Next),
         },
         _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
@@ -524,12 +532,10 @@ async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
         ("SET", [shard, version, line]) => {
             let shard = ShardId(number(shard)?);
             let (name, version, line) = (name(shard), number(version)?, text(line)?.to_owned());
-            let known = desk.known().text;
+            let places = desk.known().places;
             let server_of = move |node: u32| {
-                let place = Some(Place { shard, node });
-                let topology = Topology::from_text(&known)?;
-                let server = topology.servers.values().find(|server| server.place == place)?;
-                Some(format!("{prefix}{}", key::server(server.id)))
+                let id = places.get(&Place { shard, node })?;
+                Some(format!("{prefix}{}", key::server(*id)))
             };
             in_thread(move || set(&*store, &name, version, &line, server_of)).await
         }

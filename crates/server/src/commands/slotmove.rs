@@ -83,7 +83,8 @@ const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandle
 /// It is too early: the same may be said again.
 const NOT_YET: Error = Error::text("SLOTMOVE-LATER The move is not known here, or not all is cleared yet");
 /// Whoever brings slots has been replaced, or what was brought is gone.
-const OVER: Error = Error::text("SLOTMOVE-OVER What was brought is not whole, or somebody else brings it");
+pub(super) const OVER: Error =
+    Error::text("SLOTMOVE-OVER What was brought is not whole, or somebody else brings it");
 
 /// SLOTMOVE BEGIN move attempt
 fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -67,6 +67,11 @@ impl<'s> Asking<'s> {
         self.outgoing.is_over()
     }
 
+    /// Whatever is waited for from here on may take that long.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Asks, and waits for the answer.
     ///
     /// # Errors

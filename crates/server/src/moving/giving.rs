@@ -55,6 +55,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long clients may wait for a script to end before the slots switch.
 const BARRIER: Duration = Duration::from_secs(1);
 
+/// How long clients may wait until the other master, or its disk, or its members have taken what was written before they had to. It may stand still.
+const TAKING: Duration = Duration::from_secs(2);
+
 /// How long clients may wait for the other master to hear that the slots switch. It may be cut off from the config servers, and from nobody else.
 const CONFIRMING: Duration = Duration::from_secs(1);
 
@@ -302,6 +305,7 @@ impl<'g> Giving<'g> {
             }
             thread::sleep(Duration::from_micros(100));
         }
+        link.hold();
         stream.pass_on_until(end, copied, &mut |db, request| link.send(db, request), || self.look())?;
         link.settle()?;
         self.confirm(link)?;
@@ -429,6 +433,8 @@ struct Link<'l, 'c> {
     pace: Pace,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
+    /// Since when clients wait for what is answered here.
+    held_since: Option<Instant>,
 }
 
 impl<'l, 'c> Link<'l, 'c> {
@@ -448,7 +454,14 @@ impl<'l, 'c> Link<'l, 'c> {
             sent: 0,
             pace,
             pending: None,
+            held_since: None,
         }
+    }
+
+    /// Clients wait from here on: for no longer than the other master may be waited for then.
+    fn hold(&mut self) {
+        self.held_since = Some(Instant::now());
+        self.asking.set_patience(TAKING);
     }
 
     /// Notes how many keys are copied, and how much of the stream is to be sent yet.
@@ -508,6 +521,11 @@ impl<'l, 'c> Link<'l, 'c> {
     }
 
     fn receive(&mut self) -> io::Result<()> {
+        if self.held_since.is_some_and(|since| since.elapsed() >= TAKING) {
+            return Err(io::Error::other(
+                "the other shard's master takes what is sent too slowly, and requests would wait for it",
+            ));
+        }
         self.asking.receive()?;
         self.bytes -= self.outstanding.pop_front().unwrap_or_default();
         Ok(())

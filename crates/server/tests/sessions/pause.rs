@@ -98,7 +98,9 @@ fn a_cut_ends_in_its_time_whatever_the_clock_says() {
     let server = TestServer::start("");
     let (pause, engine) = (&server.server.pause, &server.server.engine);
     let cut = pause.hold(engine, UnixMs(10_000), Duration::from_millis(20)).expect("there is no other");
-    // The clock is put back by ten seconds, and stays there.
+    // The clock is put back by ten seconds, and stays there: who waits looks again when it is over.
+    let (_, until) = pause.at(engine, UnixMs(0)).expect("it is on");
+    assert!(until <= UnixMs(21), "{until:?}");
     server.wait_until("it is over", || !pause.is_held(cut, UnixMs(0)));
     assert_eq!(pause.at(engine, UnixMs(0)), None);
     assert!(pause.hold(engine, UnixMs(0), Duration::from_millis(20)).is_some());

@@ -8,13 +8,14 @@
 //! Faults that are planted are found: [`Fault`].
 
 use super::{PREFIX, World, policy, seeds};
+use crate::control::SILENT;
 use crate::control::view::key;
 use crate::control::{Epochs, Event, Measure, Policy, Request, Shift, Standing, View, Word};
-use crate::store::Change;
+use crate::store::{Change, Write};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use topology::{Move, ShardId, SlotRange, Stage, Topology};
+use topology::{Move, Server, ShardId, SlotRange, Stage, Topology};
 
 /// Slots whose data is looked at.
 const LOOKED_AT: [u16; 12] = [0, 1, 900, 5000, 5461, 5462, 8000, 8001, 10_923, 12_000, 16_000, 16_383];
@@ -724,5 +725,41 @@ fn planted_faults_are_found() {
             seeds(100).find_map(|seed| Moving::play(seed, Some(fault)).err().map(|what| (seed, what)));
         let (seed, what) = found.unwrap_or_else(|| panic!("{fault:?} is not found"));
         println!("{fault:?}: seed {seed}: {what}");
+    }
+}
+
+/// Requests to its slots wait for it, and at the other shard those that change whole databases.
+#[test]
+fn slots_that_switch_are_served_again_once_a_master_is_silent() {
+    for silent in [ShardId(0), ShardId(1)] {
+        let mut world = World::new(31, 2, policy(2));
+        (0..4).for_each(|_| world.add_server(""));
+        world.run_until("it is whole", Duration::from_secs(30), World::is_whole);
+        let slots = vec![SlotRange { first: 0, last: 0 }];
+        let shifts = vec![Shift { from: None, to: ShardId(1), slots }];
+        let request = Request::Begin { shifts, begun: BTreeSet::new() };
+        world.ask(|ticket| Event::Asks(ticket, request)).expect("somebody leads");
+        let stage = |world: &World| {
+            let line = world.value("moves/1").map(|(line, ..)| line.clone());
+            line.and_then(|line| Move::from_line(&line)).map(|one| (one.stage, one.attempt))
+        };
+        let copies = |world: &World| stage(world).is_some_and(|(stage, _)| stage == Stage::Copying);
+        world.run_until("it begins", Duration::from_secs(10), copies);
+        let (line, ..) = world.value("moves/1").expect("it is there").clone();
+        let put = Write::Put {
+            key: format!("{PREFIX}moves/1"),
+            value: line.replace("copying", "switching"),
+            lease: None,
+        };
+        world.store.change(&Change { compares: Vec::new(), writes: vec![put] });
+        world.run_for(Duration::from_secs(6));
+        assert_eq!(stage(&world), Some((Stage::Switching, 1)), "as long as both are heard of");
+        for at in 0..world.nodes.len() {
+            let line = world.value(&key::server(world.nodes[at].server.id)).map(|(line, ..)| line.clone());
+            let place = line.and_then(|line| Server::from_line(&line)).and_then(|server| server.place);
+            world.nodes[at].is_up = place.is_none_or(|place| place.shard != silent);
+        }
+        world.run_for(SILENT + Duration::from_secs(2));
+        assert_eq!(stage(&world), Some((Stage::Waiting, 2)), "shard {silent}");
     }
 }

@@ -2,10 +2,12 @@
 
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
+use crate::commands::slotmove::OVER;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, checks};
 use crate::holders::What;
 use crate::refusals::READ_ONLY;
+use crate::session::Brings;
 use ::script::ScriptFlags;
 use ::script::limits::LOAD_TIME_MAX;
 use ::script::shebang::library_name;
@@ -100,6 +102,13 @@ fn change<T>(
     change: impl FnOnce(&mut Libraries) -> std::result::Result<T, Vec<u8>>,
 ) -> Result<T> {
     let (server, batch) = (context.server, &*context.batch);
+    // Who brings a backup's libraries may have been replaced, or stand behind what has become a cluster that serves.
+    let known = context.session.brings.as_deref().map(|brings| (brings, server.arrivals.lock()));
+    if let Some((Brings { id, token, .. }, known)) = &known
+        && known.slots_of(*id, *token, server.engine.keyspace.upheavals()).is_none()
+    {
+        return Err(OVER);
+    }
     let result = server.engine.scripts.change_libraries(|all| {
         let changed = change(all)?;
         if batch.effects().is_some() {
