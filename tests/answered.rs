@@ -168,6 +168,7 @@ fn everybody_is_answered() {
     let (steps, is_over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     let seeds: Vec<u64> = (0..=CLIENTS).map(|_| prng.next_u64()).collect();
     thread::scope(|scope| {
+        let _ends = testkit::Ends(is_over);
         let visitors: Vec<_> = ids
             .iter()
             .zip(&seeds[1..])

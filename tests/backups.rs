@@ -127,19 +127,11 @@ impl Writers {
                 Writers::seen(&self.acknowledged).iter().zip(&begin).all(|(now, then)| now > then)
             });
             // They end, whatever comes of it.
-            let ending = Ending(&self.is_over);
+            let ending = testkit::Ends(&self.is_over);
             let done = work(cluster);
             drop(ending);
             done
         })
-    }
-}
-
-struct Ending<'e>(&'e AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -75,6 +75,7 @@ fn a_log_that_begins_amid_traffic_has_what_was_there_and_what_comes() {
     fill(&mut client);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&stop);
         for writer in 0..WRITERS {
             let (client, stop) = (server.connect().unwrap(), &stop);
             scope.spawn(move || write_on(client, writer, stop));

@@ -274,6 +274,7 @@ fn hostile_scripts_do_no_harm() {
     let (is_over, resident) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut bombs, mut kills, mut errors) = (0, 0, 0);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 resident.fetch_max(server.resident_bytes().unwrap_or(0), Ordering::Relaxed);

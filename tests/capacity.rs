@@ -377,6 +377,7 @@ fn what_one_script_or_transaction_writes_stays_within_the_ceiling() {
     client.call(&["SET", "a", &value]).unwrap();
     let (pid, is_over) = (server.pid(), AtomicBool::new(false));
     let most = std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let sampler = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {

@@ -18,7 +18,7 @@ use crate::info;
 use cluster::{Cluster, Kind, PATIENT};
 use faults::{Failovers, tell};
 use guided::Guided;
-use rounds::{Pulse, Until, rounds, tags_of_each};
+use rounds::{Pulse, rounds, tags_of_each};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ impl Counting {
                 })
             });
             let clients: Vec<_> = clients.collect();
-            let until = Until(&self.is_over);
+            let until = testkit::Ends(&self.is_over);
             act(cluster);
             drop(until);
             clients.into_iter().flat_map(|client| client.join().expect("all was answered")).collect()

@@ -100,15 +100,6 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Has others end, however what runs beside them does.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Writes one key after the other to whoever is master, and counts those of which it was told that they are written.
 fn write(servers: [SocketAddr; 2], name: usize, written: &AtomicU64, is_over: &AtomicBool) -> Vec<String> {
     let mut clients = servers.map(|address| Client::connect(address).expect("it listens"));
@@ -140,7 +131,7 @@ fn change_under_writes(first: Server, second: Server) {
     let full = clients.each_mut().map(|client| info(client, "sync_full"));
     let (is_over, written) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; WRITERS]);
     let done: Vec<String> = thread::scope(|scope| {
-        let ends = Ends(&is_over);
+        let ends = testkit::Ends(&is_over);
         let writers: Vec<_> = (0..WRITERS)
             .map(|name| (name, &written[name], &is_over))
             .map(|(name, written, is_over)| scope.spawn(move || write(addresses, name, written, is_over)))

@@ -182,7 +182,7 @@ fn no_element_goes_past_those_who_wait() {
                 }
             });
         }
-        let _over = Over(is_over);
+        let _over = testkit::Ends(is_over);
         let (mut waiter, mut pusher) = (address.connect().unwrap(), address.connect().unwrap());
         for round in 0..rounds {
             send(&mut waiter, "BLPOP one two 0");
@@ -192,15 +192,6 @@ fn no_element_goes_past_those_who_wait() {
             assert_eq!(waiter.read_value().unwrap(), served, "somebody else took it");
         }
     });
-}
-
-/// Tells threads that a test is over, if by a failure, too.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn steps(usual: u64) -> u64 {
@@ -293,7 +284,7 @@ impl Busy {
             for number in 0..self.requests.len() {
                 scope.spawn(move || self.repeat(server, number));
             }
-            let _over = Over(&self.is_over);
+            let _over = testkit::Ends(&self.is_over);
             while self.ended() < self.requests.len() as u64 {
                 thread::yield_now();
             }

@@ -1,7 +1,7 @@
 //! CONFIG SET `appendonly yes` on a server that others follow without a log: the log takes over the stream. Nobody is copied anew, nothing that
 //! was acknowledged is missing in a replica or behind a kill, and offsets go on.
 
-use crate::replicas::{Ends, agree, field, follow, follower, master, request, wait_until, write};
+use crate::replicas::{agree, field, follow, follower, master, request, wait_until, write};
 use crate::{info, tarn};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -133,7 +133,7 @@ fn take_over(seed: u64, variation: &Variation) {
     }
     let (is_over, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let ends = Ends(&is_over);
+        let ends = testkit::Ends(&is_over);
         for number in 0..WRITERS {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || write(server, seed * 10 + number, is_over));
@@ -169,7 +169,7 @@ fn take_over(seed: u64, variation: &Variation) {
     let counting = server.connect().unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _ends = Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         if variation.kills_under_load && variation.appendfsync == "always" {
             scope.spawn(|| count(counting, &acknowledged, &is_over));
             thread::sleep(Duration::from_millis(variation.before_ms));
@@ -228,7 +228,7 @@ fn a_copy_that_is_being_made_goes_on_when_a_log_begins() {
     let replica = follower(Program::Redis);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _ends = Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         scope.spawn(|| write(&server, 3, &is_over));
         follow(&mut replica.connect().unwrap(), &server);
         wait_until("a copy is made", || server.output().contains("Starting a full copy"));
@@ -318,7 +318,7 @@ fn a_follower_without_a_log_gets_one_and_its_masters_stream_goes_on_in_it() {
         let is_over = AtomicBool::new(false);
         let mut here = middle.connect().unwrap();
         thread::scope(|scope| {
-            let _ends = Ends(&is_over);
+            let _ends = testkit::Ends(&is_over);
             scope.spawn(|| write_at_the_pace_of(&middle, &first, &is_over));
             follow(&mut middle.connect().unwrap(), &first);
             is_up(&middle);
@@ -358,7 +358,7 @@ fn a_follower_that_nobody_follows_gets_a_log_and_goes_on() {
     let is_over = AtomicBool::new(false);
     let mut here = middle.connect().unwrap();
     thread::scope(|scope| {
-        let _ends = Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         scope.spawn(|| write_at_the_pace_of(&middle, &first, &is_over));
         follow(&mut middle.connect().unwrap(), &first);
         is_up(&middle);
@@ -427,7 +427,7 @@ fn end_and_begin_again(appendfsync: &str) {
     let id = field(&mut client, "master_replid");
     let (is_over, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let ends = Ends(&is_over);
+        let ends = testkit::Ends(&is_over);
         for number in 0..WRITERS {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || write(server, number, is_over));

@@ -204,6 +204,7 @@ fn a_large_value_that_is_written_all_the_time_is_whole_in_a_checkpoint() {
     fill(&mut client);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let writer = scope.spawn(|| {
             let mut writer = subject::connect(&server);
             let mut number = 0;

@@ -97,6 +97,7 @@ fn what_is_used_and_what_of_it_counts_are_of_one_moment() {
         of("used_memory:") - of("mem_not_counted_for_evict:")
     };
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 client.call(&["SET", "a", "1"]).unwrap();

@@ -139,6 +139,7 @@ fn exchange_beside_checkpoints(subject: &Subject) {
         let completed = crate::info(&mut client, "aof_rewrites");
         let is_over = AtomicBool::new(false);
         let exchanged = std::thread::scope(|scope| {
+            let _ends = testkit::Ends(&is_over);
             let exchangers = ["1", "2"].map(|other| scope.spawn(|| exchange(&server, other, &is_over)));
             client.call(&["BGREWRITEAOF"]).expect("the server answers");
             let began = Instant::now();

@@ -153,7 +153,7 @@ fn copy_beside_stream(of_head: Option<&str>, edition: &str, is_redis: bool) {
     let is_over = AtomicBool::new(false);
     let mut done = 0;
     thread::scope(|scope| {
-        let _ends = crate::replicas::Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         for seed in 0..2 {
             let (head, is_over) = (&head, &is_over);
             scope.spawn(move || write_all_types(head, seed, is_over));
@@ -270,7 +270,7 @@ fn who_is_killed_amid_a_copy_gives_another() {
     let is_over = AtomicBool::new(false);
     let mut there = last.connect().unwrap();
     thread::scope(|scope| {
-        let _ends = crate::replicas::Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         scope.spawn(|| write_long(&head, &is_over));
         begin_copy(&mut client, &middle, &last);
         let begun = info(&mut client, "master_repl_offset");

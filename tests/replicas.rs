@@ -199,15 +199,6 @@ pub(crate) fn request(prng: &mut Prng) -> Vec<String> {
         .collect()
 }
 
-/// Has the writers end, however what runs beside them does.
-pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Has replicas come while clients write, cuts their links, and compares them when the clients have ended.
 fn copies_under_writes(edition: &str, directives: &[&str]) {
     let master = master(edition, directives);
@@ -216,7 +207,7 @@ fn copies_under_writes(edition: &str, directives: &[&str]) {
     let replicas = [follower(Program::Redis), follower(Program::Valkey)];
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _ends = Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         for seed in 0..WRITERS {
             let (master, is_over) = (&master, &is_over);
             scope.spawn(move || write(master, seed, is_over));
@@ -540,7 +531,7 @@ fn a_tarn_follows_a_tarn_that_follows_a_tarn() {
         let last = follower(Program::Redis);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let _ends = Ends(&is_over);
+            let _ends = testkit::Ends(&is_over);
             scope.spawn(|| write(&master, 5, &is_over));
             follow(&mut middle.connect().unwrap(), &master);
             let mut there = middle.connect().unwrap();

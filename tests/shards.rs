@@ -90,7 +90,7 @@ fn the_master_changes_while_everybody_writes() {
     let shard = Shard::begin(&["memory", "durable"], 1, &[]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _ends = crate::replicas::Ends(&is_over);
+        let _ends = testkit::Ends(&is_over);
         for node in &shard.nodes {
             let (address, is_over) = (node.server.address(), &is_over);
             scope.spawn(move || {

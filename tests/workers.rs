@@ -98,6 +98,7 @@ fn connections_move_in_the_middle_of_everything_and_nobody_notices() {
     let (is_over, popped) = (AtomicBool::new(false), AtomicU64::new(0));
     let connect = || server.connect().unwrap();
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         for name in ["a", "b", "c", "d"] {
             let (client, is_over) = (connect(), &is_over);
             scope.spawn(move || counts(client, name, is_over));

@@ -84,15 +84,6 @@ impl Pulse {
     }
 }
 
-/// Until when clients work: it is over when this is dropped, also by a panic, which would wait for them for ever.
-pub struct Until<'r>(pub &'r AtomicBool);
-
-impl Drop for Until<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// What a client has counted: how often it was acknowledged, and how often nobody knows.
 type Counted = BTreeMap<String, (u64, u64)>;
 
@@ -186,7 +177,7 @@ impl Round {
                 scope.spawn(move || (String::new(), known.feel(&mut guided, pulse)))
             });
             let felt: Vec<_> = felt.collect();
-            let until = Until(&known.is_over);
+            let until = testkit::Ends(&known.is_over);
             act(cluster, prng);
             drop(until);
             for client in clients.into_iter().chain(felt) {

@@ -4,7 +4,6 @@ use super::cluster::{self, Cluster, Kind};
 use super::config_servers::ConfigServers;
 use super::error;
 use super::guided::Guided;
-use super::rounds::Until;
 use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -214,7 +213,7 @@ fn a_shard_is_removed_unnoticed() {
             }
             count
         });
-        let until = Until(is_over);
+        let until = testkit::Ends(is_over);
         // Whoever looks no longer finds it going on.
         let begun = shown_by("cluster", &["remove-shard", "1", "--no-wait", "--config", &place]);
         assert!(begun.starts_with("moves 1"), "{begun}");

@@ -60,6 +60,7 @@ fn history(server: &mut Server, prng: &mut Prng, ready: fn(&mut Client)) -> Stri
         ready(&mut subject::connect(server));
         let (address, is_killed) = (server.address(), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let _ends = testkit::Ends(&is_killed);
             let is_killed = &is_killed;
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| {

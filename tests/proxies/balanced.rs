@@ -105,6 +105,7 @@ fn clients_of_one_address_are_served_while_proxies_come_and_go() {
     let balancer = Balancer::begin([&proxies[0], &proxies[1]]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let (balancer, is_over) = (&balancer, &is_over);
         let clients: Vec<_> = (0..4)
             .map(|number| scope.spawn(move || balancer.count(&format!("n{number}"), is_over)))

@@ -137,6 +137,7 @@ fn listed(client: &mut Client, options: &[&str]) -> Result<Vec<String>, String> 
 fn counted_while(proxy: &Server, happens: impl FnOnce()) -> Vec<String> {
     let is_over = AtomicBool::new(false);
     let (counted, mut errors): (Vec<Counted>, Vec<String>) = thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let (proxy, is_over) = (&proxy, &is_over);
         let clients: Vec<_> =
             (0..3).map(|number| scope.spawn(move || count(proxy, number, is_over))).collect();

@@ -97,6 +97,8 @@ fn who_waits_for_keys_of_several_servers_is_woken_once_and_leaves_nothing_behind
 fn each_comes_once(proxy: &Server, keys: &[String], meanwhile: impl FnOnce()) {
     let (is_over, is_given) = (AtomicBool::new(false), AtomicBool::new(false));
     let (given, taken) = thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_given);
+        let _ends_too = testkit::Ends(&is_over);
         let (is_over, is_given) = (&is_over, &is_given);
         let take = move |number: usize| {
             let mut client = proxy.connect().unwrap();

@@ -62,6 +62,7 @@ fn nobody_notices_a_takeover() {
     let mut line = Line::begin(&[]);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let (line, is_over) = (&line, &is_over);
         for number in 0..6 {
             scope.spawn(move || {

@@ -200,6 +200,7 @@ fn round(shard: &mut Shard, prng: &mut Prng, is_gentle: bool, any: fn(&mut Prng)
         _ => Ok(()),
     });
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&known.is_over);
         let known = &known;
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {

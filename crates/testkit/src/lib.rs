@@ -12,6 +12,7 @@ pub mod cases;
 pub mod client;
 pub mod contents;
 pub mod differential;
+mod ends;
 pub mod etcd;
 pub mod generate;
 pub mod network;
@@ -29,6 +30,7 @@ pub mod values;
 
 pub use client::Client;
 pub use contents::Contents;
+pub use ends::Ends;
 pub use process::{Program, START_MAX, Server, free_port};
 pub use relay::{Relay, Way};
 pub use seed::Budget;

@@ -78,6 +78,7 @@ fn clients_that_never_stop_do_not_keep_the_server_alive() {
     deaf.send(&["SETRANGE big 33554431 x", "GET big"]);
     let mut busy = [server.connect(), server.connect()];
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         for peer in &mut busy {
             scope.spawn(|| {
                 let (mut from, mut to) = (peer.stream.try_clone().unwrap(), &peer.stream);

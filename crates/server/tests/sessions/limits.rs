@@ -254,6 +254,7 @@ fn busy_pipelines_do_not_starve_their_neighbours() {
     let mut busy: Vec<Peer> = (0..4).map(|_| server.connect()).collect();
     let mut quiet: Vec<Peer> = (0..2).map(|_| server.connect()).collect();
     let slowest = std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         for peer in &mut busy {
             let (mut from, mut to) = (peer.stream.try_clone().unwrap(), &peer.stream);
             let is_over = &is_over;

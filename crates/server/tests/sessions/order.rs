@@ -129,15 +129,6 @@ fn an_invalidation_comes_before_the_first_reply_that_shows_another_value() {
     assert!(matches!(cache.reply(), Some(Value::Push(_))));
 }
 
-/// However the work comes to its end, those who go on until then learn of it.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn nothing_of_a_channel_comes_behind_its_confirmation_though_transactions_publish() {
     const ROUNDS: usize = 30;
@@ -153,7 +144,7 @@ fn nothing_of_a_channel_comes_behind_its_confirmation_though_transactions_publis
         [["MULTI", "PUBLISH d0 m", "PUBLISH c m"].as_slice(), &["SET k v"; 40], &["EXEC"]].concat();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _ending = SetAtEnd(&is_over);
+        let _ending = testkit::Ends(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 publisher.send(&transaction);

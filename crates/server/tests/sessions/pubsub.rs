@@ -88,6 +88,7 @@ fn no_message_comes_behind_the_end_of_its_subscription() {
     let mut publisher = server.connect();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&stop);
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 publisher.send(&["PUBLISH c m"; 20]);

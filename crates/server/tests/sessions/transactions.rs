@@ -38,6 +38,7 @@ fn transfers_of_all_workers_keep_the_sum() {
     let server = TestServer::start("");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let movers: Vec<_> = (0..4u32)
             .map(|mover| {
                 let server = &server;
@@ -141,6 +142,7 @@ fn what_changed_while_it_was_forgotten_does_not_disturb_the_next_transaction() {
     let server = TestServer::start("");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut peer = server.connect();
