@@ -10,6 +10,7 @@ mod own;
 mod pops;
 mod replicas;
 mod secure;
+mod stream_waits;
 mod takeovers;
 mod tracked;
 mod waits;

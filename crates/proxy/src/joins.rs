@@ -7,6 +7,7 @@ use crate::links::Patience;
 use crate::pops::Pop;
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
+use crate::stream_waits::StreamWait;
 use crate::upstream::NodeNo;
 use std::io::Write;
 use wire::number::parse_int;
@@ -63,6 +64,8 @@ pub enum Join {
     Kept(Box<Keeping>),
     /// What is taken from the first of several keys that has something.
     Pop(Box<Pop>),
+    /// What is read of several streams once one of them has something.
+    StreamWait(Box<StreamWait>),
 }
 
 /// A reply on its way to be kept.
@@ -107,6 +110,9 @@ impl Join {
                 return parts.first().map_or_else(|| Step::Whole(UNLIKE.to_vec()), |came| keeping.step(came));
             }
             Join::Pop(pop) => return pop.step(parts),
+            Join::StreamWait(wait) => {
+                return wait.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
+            }
             Join::SlotScan(scan) => {
                 return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
@@ -132,12 +138,20 @@ impl Join {
 
     /// Whether servers wait for its client now.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Join::Pop(pop) if pop.is_waiting())
+        match self {
+            Join::Pop(pop) => pop.is_waiting(),
+            Join::StreamWait(wait) => wait.is_waiting(),
+            _ => false,
+        }
     }
 
     /// Whether a reply is enough, whatever the others say.
     pub fn is_ended_by(&self, reply: &[u8]) -> bool {
-        matches!(self, Join::Pop(pop) if pop.is_ended_by(reply))
+        match self {
+            Join::Pop(pop) => pop.is_ended_by(reply),
+            Join::StreamWait(wait) => wait.is_ended_by(reply),
+            _ => false,
+        }
     }
 
     /// How long replies may be that are joined.
@@ -166,6 +180,7 @@ impl Join {
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
             Join::Scan(_) | Join::SlotScan(_) | Join::OneDid | Join::Kept(_) | Join::Pop(_) => None,
+            Join::StreamWait(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {
@@ -219,9 +234,11 @@ fn least(parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(array(&places.iter().map(|place| &place[..]).collect::<Vec<_>>()))
 }
 
-/// Each part has some of its streams, in their order.
-fn streams(protocol: Protocol, order: &[(u16, Vec<u8>)], parts: &[Vec<u8>]) -> Option<Vec<u8>> {
-    let read = parts.iter().map(|part| if is_null(part) { Some(Vec::new()) } else { streams_of(part) });
+/// Each part has some of its streams, in their order; one that has none is null, or was not waited for.
+pub fn streams(protocol: Protocol, order: &[(u16, Vec<u8>)], parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let read = parts
+        .iter()
+        .map(|part| if part.is_empty() || is_null(part) { Some(Vec::new()) } else { streams_of(part) });
     let mut rests: Vec<_> = read.map(|read| Some(read?.into_iter().peekable())).collect::<Option<_>>()?;
     let mut found = Vec::new();
     for (part, name) in order {

@@ -19,6 +19,7 @@ mod scans;
 mod serve;
 mod slot_scans;
 mod start;
+mod stream_waits;
 mod takeover;
 mod upstream;
 mod waits;

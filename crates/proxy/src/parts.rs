@@ -6,6 +6,7 @@ use crate::links::asking_who;
 use crate::pops::{self, Pop};
 use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
+use crate::stream_waits::{StreamWait, Streams, Unfit};
 use crate::upstream::{NodeNo, Routes};
 use crate::ways::{Gathering, Split};
 use crate::written::Written;
@@ -30,6 +31,8 @@ pub enum Plan {
     Parts(Split),
     /// XREAD, in parts to the servers of its streams.
     Streams(Protocol),
+    /// XREAD with BLOCK, of streams of several servers.
+    StreamWait(Protocol),
     /// What takes from the first of several keys that has something: all their servers are asked.
     Pops(CommandId, Protocol),
     /// To all.
@@ -67,6 +70,7 @@ impl Plan {
             | Plan::Publish(..)
             | Plan::Parts(_)
             | Plan::Streams(_)
+            | Plan::StreamWait(_)
             | Plan::Pops(..)
             | Plan::Everywhere(_)
             | Plan::Scan
@@ -134,6 +138,7 @@ pub fn parts_of(
         }
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
+        Plan::StreamWait(protocol) => await_streams(protocol, routes, request)?,
         Plan::Pops(command, protocol) => pops_of(command, protocol, routes, request)?,
         Plan::Everywhere(gathering) => everywhere(gathering, routes, request, luck),
         Plan::Scan => scan(routes, request)?,
@@ -264,37 +269,34 @@ fn pops_of(command: CommandId, protocol: Protocol, routes: &Routes, request: &Re
     Some(Parts { each, join: Some(Join::Pop(Box::new(pop))), replies: 1 })
 }
 
-/// XREAD's streams stand behind its options, all names in front of all places.
-fn split_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
-    let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).map(|at| at + 1);
-    let count = at.map_or(0, |at| request.len() - at);
-    let Some(at) = at.filter(|_| count > 0 && count.is_multiple_of(2)) else {
-        // Any server says what is wrong with it.
-        return Some(Parts::one(*routes.masters.first()?, None, encoded(request)));
-    };
-    let mut streams: BTreeMap<(NodeNo, Option<u16>), Vec<usize>> = BTreeMap::new();
-    let mut owners = Vec::new();
-    for key in at..at + count / 2 {
-        let owner = routes.owner_of(request.arg(key))?;
-        owners.push((owner, key));
-        streams.entry(owner).or_default().push(key);
+/// The first server gets what is wrong, and says so.
+fn streams_of(routes: &Routes, request: &Request<'_>) -> Option<Result<Streams, Parts>> {
+    match Streams::of(routes, request) {
+        Ok(streams) => Some(Ok(streams)),
+        Err(Unfit::Wrong) => Some(Err(Parts::one(*routes.masters.first()?, None, encoded(request)))),
+        Err(Unfit::NotServed) => None,
     }
-    let numbers: BTreeMap<_, u16> = streams.keys().copied().zip(0..).collect();
-    let order = owners.iter().map(|(owner, key)| {
-        let mut name = Vec::new();
-        encode_arg(&mut name, request.arg(*key));
-        (numbers[owner], name)
-    });
-    let join = Join::Streams(protocol, order.collect());
-    let each = streams.into_iter().map(|((node, slot), keys)| {
-        let mut bytes = Vec::new();
-        encode_request_header(&mut bytes, at + 2 * keys.len());
-        (0..at).for_each(|word| encode_arg(&mut bytes, request.arg(word)));
-        keys.iter().for_each(|key| encode_arg(&mut bytes, request.arg(*key)));
-        keys.iter().for_each(|key| encode_arg(&mut bytes, request.arg(key + count / 2)));
-        (node, slot, bytes)
-    });
-    Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
+}
+
+fn split_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    Some(streams_of(routes, request)?.map_or_else(
+        |wrong| wrong,
+        |streams| {
+            let each = streams.parts();
+            Parts { each, join: Some(Join::Streams(protocol, streams.order)), replies: 1 }
+        },
+    ))
+}
+
+fn await_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    let streams = match streams_of(routes, request)? {
+        Ok(streams) => streams,
+        Err(wrong) => return Some(wrong),
+    };
+    match StreamWait::begin(&streams, protocol) {
+        Some((wait, each)) => Some(Parts { each, join: Some(Join::StreamWait(Box::new(wait))), replies: 1 }),
+        None => split_streams(protocol, routes, request),
+    }
 }
 
 fn encode(bytes: &mut Vec<u8>, request: &Request<'_>) {

@@ -7,6 +7,7 @@ use crate::links;
 use crate::parts::Plan;
 use crate::pops;
 use crate::serve::Front;
+use crate::stream_waits::{StreamWait, Streams, Unfit};
 use crate::upstream::NodeNo;
 use crate::ways;
 use crate::ways::Way;
@@ -94,6 +95,9 @@ impl Runner {
             Way::Blocks if command.row.name == "xread" && !ways::may_block(command, request) => {
                 Plan::Streams(front.inner.protocol)
             }
+            Way::Blocks if command.row.name == "xread" => {
+                return self.await_streams(front, command, request);
+            }
             Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
                 return self.to_owner(slot, Plan::Watch);
             }
@@ -166,6 +170,21 @@ impl Runner {
         match form.check(request, self.proxy.host.engine.clock.now()) {
             Err(error) if !form.says_more() => Verdict::Refuse(error),
             _ => Verdict::Send(Plan::Pops(command.id, front.inner.protocol)),
+        }
+    }
+
+    /// Has streams of several slots waited for.
+    fn await_streams(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
+        let routes = &self.links.borrow().routes;
+        if let Some(node) = Computed::only_node(routes, request, command.id) {
+            return Verdict::Send(Plan::Blocks(node, None));
+        }
+        let now = self.proxy.host.engine.clock.now();
+        let checked = Streams::of(routes, request).map(|streams| StreamWait::check(&streams, now));
+        match checked {
+            Ok(Err(error)) => Verdict::Refuse(error),
+            Err(Unfit::NotServed) => Verdict::Refuse(Error::text(NOT_SERVED)),
+            Ok(Ok(())) | Err(Unfit::Wrong) => Verdict::Send(Plan::StreamWait(front.inner.protocol)),
         }
     }
 

@@ -42,7 +42,7 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_pop = matches!(plan, Plan::Pops(..));
+        let is_pop = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
         let is_apart = front.is_alone || is_pop || plan.is_apart() || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
@@ -278,8 +278,9 @@ impl Runner {
             None => links.conversations.owe(whose, is_wanted),
         };
         // What it asks later comes behind what is asked for it further.
-        front.is_alone |= matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Pops(..));
-        if matches!(plan, Plan::Pops(..)) && command.is(Flags::BLOCKING) {
+        let may_wait = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
+        front.is_alone |= may_wait || matches!(plan, Plan::Scan | Plan::Computed(..));
+        if may_wait && command.is(Flags::BLOCKING) {
             front.block();
         }
         let is_of_script = command.runs_script();

@@ -1,0 +1,226 @@
+//! XREAD with BLOCK of streams that are several servers'.
+//!
+//! All servers are asked for what is there, as without BLOCK; where there is something, that is the reply. Where there is nothing, all are asked to wait, each for its
+//! streams, over connections that the client has to itself, and the first that has something ends it.
+//!
+//! Nothing is taken from a stream by reading it: what another server has found by then is there for the next request. A `$` means what a stream holds when its server
+//! is asked to wait, which is within the time of the request.
+
+use crate::joins::{Part, Step, is_null, streams};
+use crate::links::Patience;
+use crate::upstream::{NodeNo, Routes};
+use command::Error;
+use command::parse::timeout_ms;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use sys::UnixMs;
+use wire::{Protocol, Request, encode_arg, encode_request_header};
+
+/// Of so many servers, or slots, streams may be that are waited for.
+const OWNERS_MAX: usize = 64;
+/// With so little time left a server that says that there was nothing is right, and not early.
+const NO_TIME: Duration = Duration::from_millis(20);
+
+/// XREAD's streams by those who have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// The words in front of the names, of which the first is the command and the last `STREAMS`.
+    options: Vec<Vec<u8>>,
+    owners: Vec<Owner>,
+    /// All of them in the order of the request, by the place of their owner, and their encoded names.
+    pub order: Vec<(u16, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    node: NodeNo,
+    slot: Option<u16>,
+    /// Names, and what is read behind.
+    names: Vec<Vec<u8>>,
+    ids: Vec<Vec<u8>>,
+}
+
+/// Why a request is not one of several servers' streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is wrong, which any server says in its words.
+    Wrong,
+    /// A slot is nobody's.
+    NotServed,
+}
+
+impl Streams {
+    /// Reads a request: its streams stand behind its options, all names in front of all places.
+    ///
+    /// # Errors
+    /// Why they cannot be told apart.
+    pub fn of(routes: &Routes, request: &Request<'_>) -> Result<Streams, Unfit> {
+        let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).map(|at| at + 1);
+        let count = at.map_or(0, |at| request.len() - at);
+        let at = at.filter(|_| count > 0 && count.is_multiple_of(2)).ok_or(Unfit::Wrong)?;
+        let mut owners: BTreeMap<(NodeNo, Option<u16>), Owner> = BTreeMap::new();
+        let mut keys = Vec::new();
+        for key in at..at + count / 2 {
+            let (node, slot) = routes.owner_of(request.arg(key)).ok_or(Unfit::NotServed)?;
+            let new = || Owner { node, slot, names: Vec::new(), ids: Vec::new() };
+            let owner = owners.entry((node, slot)).or_insert_with(new);
+            owner.names.push(request.arg(key).to_vec());
+            owner.ids.push(request.arg(key + count / 2).to_vec());
+            keys.push(((node, slot), key));
+        }
+        let numbers: BTreeMap<_, u16> = owners.keys().copied().zip(0..).collect();
+        let order = keys.iter().map(|(owner, key)| {
+            let mut name = Vec::new();
+            encode_arg(&mut name, request.arg(*key));
+            (numbers[owner], name)
+        });
+        Ok(Streams {
+            options: (0..at).map(|word| request.arg(word).to_vec()).collect(),
+            order: order.collect(),
+            owners: owners.into_values().collect(),
+        })
+    }
+
+    /// The request in parts, with what else it says.
+    pub fn parts(&self) -> Vec<Part> {
+        self.parts_with(&self.options)
+    }
+
+    fn parts_with(&self, options: &[Vec<u8>]) -> Vec<Part> {
+        let part = |owner: &Owner| {
+            let mut bytes = Vec::new();
+            encode_request_header(&mut bytes, options.len() + 2 * owner.names.len());
+            options
+                .iter()
+                .chain(&owner.names)
+                .chain(&owner.ids)
+                .for_each(|word| encode_arg(&mut bytes, word));
+            (owner.node, owner.slot, bytes)
+        };
+        self.owners.iter().map(part).collect()
+    }
+
+    /// Where the time stands that it waits.
+    fn time_at(&self) -> Option<usize> {
+        // A count stands behind COUNT, whatever it is.
+        let at =
+            (1..self.options.len()).step_by(2).find(|at| self.options[*at].eq_ignore_ascii_case(b"block"))?;
+        Some(at + 1).filter(|at| *at < self.options.len() - 1)
+    }
+}
+
+/// One such request on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamWait {
+    protocol: Protocol,
+    streams: Streams,
+    /// Where the time stands that it waits.
+    time_at: usize,
+    /// Until when, if not for ever.
+    until: Option<Instant>,
+    is_waiting: bool,
+}
+
+impl StreamWait {
+    /// What is wrong with how long a request is to wait, or where.
+    ///
+    /// # Errors
+    /// That, in Redis' words; its streams are of more servers than one client waits at.
+    pub fn check(streams: &Streams, now: UnixMs) -> Result<(), Error> {
+        if streams.owners.len() > OWNERS_MAX {
+            return Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for"));
+        }
+        streams.time_at().map_or(Ok(()), |at| timeout_ms(&streams.options[at], now).map(drop))
+    }
+
+    /// Begins with the first question. None: it does not say how long it waits, or nothing that makes sense.
+    pub fn begin(streams: &Streams, protocol: Protocol) -> Option<(StreamWait, Vec<Part>)> {
+        let time_at = streams.time_at()?;
+        let time = timeout_ms(&streams.options[time_at], UnixMs(0)).ok()?;
+        // What is longer than the clock goes ends as little as what has no end.
+        let until = time.and_then(|time| Instant::now().checked_add(Duration::from_millis(time.0)));
+        let streams = streams.clone();
+        let wait = StreamWait { protocol, streams, time_at, until, is_waiting: false };
+        let mut options = wait.streams.options.clone();
+        options.drain(time_at - 1..=time_at);
+        let first = wait.streams.parts_with(&options);
+        Some((wait, first))
+    }
+
+    /// Whether servers wait now: the first that has something is enough.
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Whether a server's reply is enough, whatever the others say: there is something, it is an error, or nobody waits there any more though there is time left.
+    pub fn is_ended_by(&self, reply: &[u8]) -> bool {
+        let is_late = || self.until.is_some_and(|until| until <= Instant::now() + NO_TIME);
+        self.is_waiting && (!is_null(reply) || !is_late())
+    }
+
+    /// All that was asked is answered; or, of what waits, one. None: the replies do not go together.
+    pub fn step(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
+        if let Some(error) = parts.iter().find(|part| part.starts_with(b"-")) {
+            return Some(Step::Whole(error.clone()));
+        }
+        let has_something = parts.iter().any(|part| !part.is_empty() && !is_null(part));
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let is_over = self.is_waiting || left.is_some_and(|left| left < Duration::from_millis(1));
+        if has_something || is_over {
+            return streams(self.protocol, &self.streams.order, parts).map(Step::Whole);
+        }
+        self.is_waiting = true;
+        let mut options = self.streams.options.clone();
+        options[self.time_at] = left.map_or(0, |left| left.as_millis()).to_string().into_bytes();
+        let patience = left.map_or(Patience::ForEver, Patience::Until);
+        Some(Step::Wait(self.streams.parts_with(&options), patience))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::Upstream;
+    use wire::RequestBuf;
+
+    fn begin(line: &str) -> Option<(StreamWait, Vec<Part>)> {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let request = RequestBuf::from_args(line.split(' '));
+        StreamWait::begin(&Streams::of(&routes, &request.as_request()).unwrap(), Protocol::Resp2)
+    }
+
+    fn lines(parts: &[Part]) -> Vec<String> {
+        let line = |bytes: &[u8]| {
+            let text = std::str::from_utf8(bytes).unwrap();
+            text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+        };
+        parts.iter().map(|(.., bytes)| line(bytes)).collect()
+    }
+
+    #[test]
+    fn what_is_there_is_told_at_once_and_else_all_are_waited_for() {
+        let (mut wait, first) = begin("XREAD COUNT 2 BLOCK 0 STREAMS foo hello 1 2").unwrap();
+        assert_eq!(lines(&first), ["XREAD COUNT 2 STREAMS hello 2", "XREAD COUNT 2 STREAMS foo 1"]);
+        let null = b"*-1\r\n".to_vec();
+        let Some(Step::Wait(parts, Patience::ForEver)) = wait.step(&[null.clone(), null.clone()]) else {
+            panic!("nothing is there")
+        };
+        let waiting = ["XREAD COUNT 2 BLOCK 0 STREAMS hello 2", "XREAD COUNT 2 BLOCK 0 STREAMS foo 1"];
+        assert_eq!(lines(&parts), waiting);
+        let found = b"*1\r\n*2\r\n$3\r\nfoo\r\n*0\r\n".to_vec();
+        assert!(wait.is_waiting() && wait.is_ended_by(&found));
+        assert_eq!(wait.step(&[Vec::new(), found.clone()]), Some(Step::Whole(found)));
+        // Somebody has said that it is to wait no more.
+        assert!(wait.is_ended_by(&null));
+        assert_eq!(wait.step(&[null.clone(), Vec::new()]), Some(Step::Whole(null)));
+    }
+
+    #[test]
+    fn who_says_no_sensible_time_does_not_wait() {
+        for time in ["x", "-1", "1.5", "99999999999999999999"] {
+            assert!(begin(&format!("XREAD BLOCK {time} STREAMS foo hello 1 2")).is_none(), "{time}");
+        }
+        assert!(begin("XREAD COUNT block STREAMS foo hello 1 2").is_none());
+        assert!(begin("XREAD BLOCK STREAMS foo hello 1 2").is_none());
+    }
+}
