@@ -2,8 +2,9 @@
 //! server stays up, small and ready for the next one.
 //!
 //! Every test runs against `redis-server` as well, so that it asks nothing that a
-//! real server does not give.
+//! real server does not give, and against a proxy.
 
+use crate::proxies::Proxied;
 use crate::tarn;
 use std::io;
 use std::time::Duration;
@@ -15,23 +16,31 @@ use wire::Value;
 /// What resident memory may grow by while a hostile client is served.
 const GROWTH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Runs `attack` on a fresh Redis and a fresh Tarn; each must answer others afterwards, and be no larger.
+/// Runs `attack` on a fresh Redis, a fresh Tarn and a fresh proxy; each must answer others afterwards, and be no larger.
 fn survives(directives: &[&str], attack: fn(&Server)) {
     let edition = [directives, &["--edition", "memory"]].concat();
     for (program, directives) in [(Program::Redis, directives), (tarn(), &edition)] {
-        let mut server = Server::start(program, directives).unwrap();
-        let before = server.resident_bytes().unwrap();
-        attack(&server);
-        let name = server.program().name();
-        assert!(server.ended().unwrap().is_none(), "{name} ended:\n{}", server.output());
-        let grown = server.resident_bytes().unwrap().saturating_sub(before);
-        assert!(grown < GROWTH_BYTES_MAX, "{name} grew by {grown} bytes");
-        let mut other = server.connect().unwrap();
-        if directives.contains(&"--requirepass") {
-            other.call(&["AUTH", "secret"]).unwrap();
-        }
-        assert_eq!(other.call(&["PING"]).unwrap(), simple("PONG"), "{name}");
+        survives_at(&mut Server::start(program, directives).unwrap(), directives, attack);
     }
+    let mut proxied = Proxied::of((&tarn(), &["--edition", "memory"]), 2, directives);
+    survives_at(&mut proxied.proxy, directives, attack);
+    for shard in &mut proxied.shards {
+        survives_at(shard, &[], |_| {});
+    }
+}
+
+fn survives_at(server: &mut Server, directives: &[&str], attack: fn(&Server)) {
+    let before = server.resident_bytes().unwrap();
+    attack(server);
+    let name = server.program().name();
+    assert!(server.ended().unwrap().is_none(), "{name} ended:\n{}", server.output());
+    let grown = server.resident_bytes().unwrap().saturating_sub(before);
+    assert!(grown < GROWTH_BYTES_MAX, "{name} grew by {grown} bytes");
+    let mut other = server.connect().unwrap();
+    if directives.contains(&"--requirepass") {
+        other.call(&["AUTH", "secret"]).unwrap();
+    }
+    assert_eq!(other.call(&["PING"]).unwrap(), simple("PONG"), "{name}");
 }
 
 fn simple(text: &str) -> Value {
@@ -227,8 +236,21 @@ fn mutated(prng: &mut Prng, generator: &mut Generator<'_>) -> Vec<u8> {
 
 #[test]
 fn mutated_requests_do_no_harm() {
+    let directives = ["--edition", "memory", "--proto-max-bulk-len", "1mb"];
+    mutations_do_no_harm(&mut Server::start(tarn(), &directives).unwrap());
+}
+
+#[test]
+fn mutated_requests_do_a_proxy_no_harm() {
+    let mut proxied = Proxied::of((&tarn(), &["--edition", "memory"]), 2, &["--proto-max-bulk-len", "1mb"]);
+    mutations_do_no_harm(&mut proxied.proxy);
+    for shard in &mut proxied.shards {
+        survives_at(shard, &[], |_| {});
+    }
+}
+
+fn mutations_do_no_harm(server: &mut Server) {
     let budget = Budget::from_env(1, 1_500);
-    let mut server = Server::start(tarn(), &["--edition", "memory", "--proto-max-bulk-len", "1mb"]).unwrap();
     let is_sent = |spec: &Spec| !["shutdown", "client|pause"].contains(&spec.name.as_str());
     let specs: Vec<Spec> = crate::specs().into_iter().filter(is_sent).collect();
     let (mut prng, mut generator) = (Prng::from_seed(budget.seed), Generator::new(&specs, budget.seed));
