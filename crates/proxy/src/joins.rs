@@ -40,8 +40,8 @@ pub enum Join {
     Streams(Protocol, Vec<(u16, Vec<u8>)>),
     /// One array of all their elements.
     Concat,
-    /// One that is not null, if there is one; those from this one on are looked at first.
-    AnyOne(usize),
+    /// How many keys each has; then a key of one that is drawn by that.
+    Drawn(Box<Draw>),
     /// One array of 0 and 1: 1 where all have that.
     Both,
     /// The number of one server, and so much more.
@@ -66,6 +66,39 @@ pub enum Join {
     Pop(Box<Pop>),
     /// What is read of several streams once one of them has something.
     StreamWait(Box<StreamWait>),
+}
+
+/// A key of any server: each key is as likely as any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draw {
+    nodes: Vec<NodeNo>,
+    asks: Vec<u8>,
+    luck: u64,
+    is_drawn: bool,
+}
+
+impl Draw {
+    /// Among these servers, which are asked for a key by this. `luck` is anything.
+    pub fn begin(nodes: &[NodeNo], asks: Vec<u8>, luck: u64) -> Draw {
+        Draw { nodes: nodes.to_vec(), asks, luck, is_drawn: false }
+    }
+
+    fn step(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
+        if std::mem::replace(&mut self.is_drawn, true) {
+            return Some(Step::Whole(parts.first()?.clone()));
+        }
+        let counts = parts.iter().map(|part| u64::try_from(number(part)?).ok());
+        let counts = counts.collect::<Option<Vec<_>>>()?;
+        let mut at = self.luck % counts.iter().sum::<u64>().max(1);
+        // Where there are no keys any server says so.
+        let drawn = counts.iter().position(|count| {
+            let is_its = at < *count;
+            at = at.saturating_sub(*count);
+            is_its
+        });
+        let node = *self.nodes.get(drawn.unwrap_or(0))?;
+        Some(Step::More(vec![(node, None, self.asks.clone())]))
+    }
 }
 
 /// A reply on its way to be kept.
@@ -167,6 +200,7 @@ impl Join {
     fn of_values(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
         match self {
             Join::Scan(scan) => scan.step(parts.first()?),
+            Join::Drawn(draw) => draw.step(parts),
             _ => self.joined(parts).map(Step::Whole),
         }
     }
@@ -179,7 +213,12 @@ impl Join {
                 Some(format!(":{}\r\n", numbers.iter().max()?).into_bytes())
             }
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
-            Join::Scan(_) | Join::SlotScan(_) | Join::OneDid | Join::Kept(_) | Join::Pop(_) => None,
+            Join::Drawn(_)
+            | Join::Scan(_)
+            | Join::SlotScan(_)
+            | Join::OneDid
+            | Join::Kept(_)
+            | Join::Pop(_) => None,
             Join::StreamWait(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
@@ -191,10 +230,6 @@ impl Join {
             Join::Corrected(by) => {
                 let number = number(parts.first()?)?.saturating_add(*by).max(0);
                 Some(format!(":{number}\r\n").into_bytes())
-            }
-            Join::AnyOne(from) => {
-                let in_turn = parts.iter().cycle().skip(*from).take(parts.len());
-                in_turn.clone().find(|part| !is_null(part)).or(parts.first()).cloned()
             }
             Join::Concat => {
                 let arrays = parts.iter().map(|part| elements(part)).collect::<Option<Vec<_>>>()?;
@@ -350,7 +385,15 @@ mod tests {
             joined(&Join::Places(vec![1, 0, 1]), &["*1\r\n$-1\r\n", "*2\r\n$1\r\nb\r\n$1\r\nc\r\n"]),
             "*3\r\n$1\r\nb\r\n$-1\r\n$1\r\nc\r\n"
         );
-        assert_eq!(joined(&Join::AnyOne(1), &["$1\r\na\r\n", "_\r\n", "$-1\r\n"]), "$1\r\na\r\n");
+        let counts = |all: [i64; 3]| all.map(|count| format!(":{count}\r\n").into_bytes());
+        let drawn = |luck, all| {
+            let mut join = Join::Drawn(Box::new(Draw::begin(&[4, 5, 6], b"asks".to_vec(), luck)));
+            let Step::More(parts) = join.step(&counts(all)) else { panic!("it is not drawn") };
+            assert_eq!(join.step(&[b"$1\r\na\r\n".to_vec()]), Step::Whole(b"$1\r\na\r\n".to_vec()));
+            parts[0].0
+        };
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|luck| drawn(luck, [2, 0, 1])), [4, 4, 6, 4, 4, 4]);
+        assert_eq!(drawn(7, [0, 0, 0]), 4);
         assert_eq!(joined(&Join::Least, &[":7\r\n", ":5\r\n", ":6\r\n"]), ":5\r\n");
         assert_eq!(joined(&Join::Least, &["*2\r\n:1\r\n:2\r\n", "*2\r\n:0\r\n:3\r\n"]), "*2\r\n:0\r\n:2\r\n");
         assert_eq!(joined(&Join::OneDid, &["-NOTBUSY a\r\n", "+OK\r\n", "-ERR\r\n"]), "+OK\r\n");
@@ -359,7 +402,6 @@ mod tests {
         let (idle, runs) = ("%2\r\n$1\r\nr\r\n_\r\n", "*4\r\n$1\r\nr\r\n*0\r\n");
         assert_eq!(joined(&Join::Running, &[idle, runs]), runs);
         assert_eq!(joined(&Join::Running, &[idle, idle]), idle);
-        assert_eq!(joined(&Join::AnyOne(0), &["$-1\r\n", "$-1\r\n"]), "$-1\r\n");
         assert_eq!(joined(&Join::Both, &["*2\r\n:1\r\n:1\r\n", "*2\r\n:0\r\n:1\r\n"]), "*2\r\n:0\r\n:1\r\n");
     }
 

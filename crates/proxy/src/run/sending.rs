@@ -279,7 +279,8 @@ impl Runner {
         };
         // What it asks later comes behind what is asked for it further.
         let may_wait = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
-        front.is_alone |= may_wait || matches!(plan, Plan::Scan | Plan::Computed(..));
+        front.is_alone |= may_wait
+            || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
         if may_wait && command.is(Flags::BLOCKING) {
             front.block();
         }
