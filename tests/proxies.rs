@@ -17,6 +17,9 @@ mod waits;
 use crate::tarn_path;
 use std::io::{ErrorKind, Read, Write};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::{Value, encode_request, key_slot};
@@ -422,6 +425,35 @@ fn a_shard_that_stands_still_delays_only_those_who_ask_it() {
     assert_eq!(call(&mut second, &["GET", &well]), text("1"));
     crate::departures::signal(&proxied.shards[0], "-CONT");
     wait_until("it answers again", || call(&mut first, &["SET", &still, "1"]) == ok());
+}
+
+#[test]
+fn a_shard_that_stands_still_is_lost_whoever_goes_on_writing_to_it() {
+    let proxied = Proxied::begin(2, &["--proxy-shard-timeout", "1"]);
+    let key = proxied.key(0);
+    let mut first = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut first, &["SET", &key, "1"]), ok());
+    crate::departures::signal(&proxied.shards[0], "-STOP");
+    let (is_over, began) = (AtomicBool::new(false), Instant::now());
+    let (reply, took) = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut others: Vec<Client> = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let mut other = proxied.proxy.connect().unwrap();
+                other.send_request(&["INCR", &key]).unwrap();
+                others.push(other);
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        first.send_request(&["INCR", &key]).unwrap();
+        first.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let reply = first.read_value();
+        is_over.store(true, Ordering::Relaxed);
+        (reply, began.elapsed())
+    });
+    crate::departures::signal(&proxied.shards[0], "-CONT");
+    assert!(is_error(&reply.unwrap(), "UNANSWERED"));
+    assert!(took < Duration::from_secs(6), "{took:?}");
 }
 
 #[test]

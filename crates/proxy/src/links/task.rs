@@ -269,12 +269,14 @@ impl Talking {
 
     fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
         (link.gathered, link.is_held, link.is_blocked) = (0, false, false);
+        // Whoever takes a request that does not fit into what the system keeps is there. What comes behind one that was taken whole says nothing of it.
+        let is_taken_bit_by_bit =
+            link.tickets.front().is_some_and(|front| link.answered + front.bytes > link.written);
         while link.written < link.requests.len() {
             match Pin::new(&mut self.socket).poll_write(context, &link.requests[link.written..]) {
                 Poll::Ready(bytes) => {
                     link.written += bytes?;
-                    // Whoever takes something is there.
-                    self.has_heard = true;
+                    self.has_heard |= is_taken_bit_by_bit;
                 }
                 Poll::Pending => {
                     link.is_blocked = true;
