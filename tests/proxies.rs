@@ -477,14 +477,28 @@ fn the_end_waits_for_replies() {
     wait_until("it ends", || proxied.proxy.ended().unwrap().is_some());
 }
 
+/// Whether a proxy says that it could serve all, and what it says.
+pub(crate) fn check(words: &[&str]) -> (bool, String) {
+    let done = Command::new(tarn_path()).args(["proxy", "--check"]).args(words).output().unwrap();
+    (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+#[test]
+fn databases_that_servers_do_not_have_are_told_of() {
+    let server = Server::start(Program::Redis, &["--databases", "4"]).unwrap();
+    let words = ["--proxy-shards", &server.address().to_string(), "--databases"];
+    let (is_sound, told) = check(&[&words[..], &["4"]].concat());
+    assert!(is_sound, "{told}");
+    let (is_sound, told) = check(&[&words[..], &["5"]].concat());
+    assert!(!is_sound && told.contains("NOT SERVED: database 4: ERR DB index is out of range"), "{told}");
+}
+
 #[test]
 fn what_is_behind_a_proxy_is_looked_at() {
     let mut proxied = Proxied::begin(2, &[]);
     let check = |shards: &[Server]| {
         let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
-        let words = ["proxy", "--check", "--proxy-shards", &places.join(",")];
-        let done = Command::new(tarn_path()).args(words).output().unwrap();
-        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+        check(&["--proxy-shards", &places.join(",")])
     };
     let (is_sound, told) = check(&proxied.shards);
     assert!(is_sound && told.matches("8192 slots  Redis 7.0.15, a master").count() == 2, "{told}");
