@@ -6,6 +6,7 @@ mod balanced;
 mod cached;
 mod clusters;
 mod heard;
+mod measured;
 mod own;
 mod pops;
 mod replicas;

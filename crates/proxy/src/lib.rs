@@ -17,6 +17,7 @@ mod replicas;
 mod run;
 mod scans;
 mod serve;
+mod shards;
 mod slot_scans;
 mod start;
 mod takeover;

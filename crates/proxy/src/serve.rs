@@ -6,6 +6,7 @@ use crate::links::{self, conversation::Key};
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
+use crate::shards::Shards;
 use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use server::server::Server;
 use server::session::Session;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sys::{Shown, Stamp, TickClock};
 use telemetry::stats::ServerCounts;
 
@@ -40,6 +41,10 @@ pub struct Proxy {
     pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
+    /// What is counted of each server.
+    pub shards: Shards,
+    /// Another process has taken over from it.
+    pub is_draining: AtomicBool,
     /// What it has taken over, until it serves.
     pub taken: Mutex<Taken>,
     /// How many workers do not serve yet.

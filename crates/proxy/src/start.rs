@@ -5,6 +5,7 @@ use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
 use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
+use crate::shards::{self, Shards};
 use crate::takeover;
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -16,7 +17,7 @@ use server::server::Server;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use telemetry::{log, logger};
 use tokio::task::LocalSet;
 
@@ -129,10 +130,15 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         cache: Arc::default(),
         replicas: Replicas::default(),
         waits: Waits::default(),
+        shards: Shards::default(),
+        is_draining: AtomicBool::new(false),
         taken: Mutex::new(taken),
         idle_workers: AtomicUsize::new(workers + 1),
         ways: ways::table(),
     });
+    let told = Arc::downgrade(&proxy);
+    let section = move || told.upgrade().map_or_else(Vec::new, |proxy| shards::section(&proxy));
+    host.begin_section("Shards", Box::new(section));
     listen(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
 }
