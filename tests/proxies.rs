@@ -3,6 +3,7 @@
 
 mod across;
 mod balanced;
+mod bandwidth;
 mod cached;
 mod clusters;
 mod heard;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bandwidth;
 mod cache;
 mod check;
 mod computed;

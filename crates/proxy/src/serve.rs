@@ -1,5 +1,6 @@
 //! The proxy as `net` sees it.
 
+use crate::bandwidth::Bandwidth;
 use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
@@ -43,6 +44,8 @@ pub struct Proxy {
     pub waits: Waits,
     /// What is counted of each server.
     pub shards: Shards,
+    /// How much is moved for clients, and who waits for that.
+    pub bandwidth: Bandwidth,
     /// Another process has taken over from it.
     pub is_draining: AtomicBool,
     /// What it has taken over, until it serves.
@@ -194,6 +197,7 @@ impl Service for Proxy {
         if front.is_tied() {
             links::dismiss(front.inner.client.id);
         }
+        self.bandwidth.forget(&front.inner.client);
         Service::end(&*self.host, &mut front.inner);
     }
 
@@ -240,6 +244,15 @@ impl Service for Proxy {
 
     fn time_is_up(&self, worker: usize, front: &Front) {
         self.host.time_is_up(worker, &front.inner);
+    }
+
+    #[inline]
+    fn is_short(&self, client: &Arc<Client>) -> bool {
+        self.host.engine.config.proxy_bandwidth_limit() > 0 && self.bandwidth.is_short(self, client)
+    }
+
+    fn holds_back(&self, client: &Arc<Client>) -> bool {
+        self.bandwidth.holds_back(self, client)
     }
 
     fn give_up_wait(&self, front: &mut Front) -> bool {

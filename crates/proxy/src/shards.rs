@@ -71,5 +71,8 @@ pub fn section(proxy: &Proxy) -> Vec<(String, String)> {
     let is_draining = proxy.is_draining.load(Ordering::Relaxed);
     lines.push(("unserved_slots".to_owned(), routes.unserved().to_string()));
     lines.push(("draining".to_owned(), u8::from(is_draining).to_string()));
+    let (held_back_ms, held_back) = proxy.bandwidth.told();
+    lines.push(("bandwidth_held_back_ms".to_owned(), held_back_ms.to_string()));
+    lines.push(("bandwidth_held_back_clients".to_owned(), held_back.to_string()));
     lines
 }
