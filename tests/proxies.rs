@@ -7,6 +7,7 @@ mod bandwidth;
 mod cached;
 mod clusters;
 mod heard;
+mod kills;
 mod measured;
 mod own;
 mod pops;
