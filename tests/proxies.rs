@@ -3,9 +3,12 @@
 
 mod across;
 mod balanced;
+mod bandwidth;
 mod cached;
 mod clusters;
 mod heard;
+mod kills;
+mod measured;
 mod own;
 mod pops;
 mod replicas;
@@ -18,6 +21,9 @@ mod waits;
 use crate::tarn_path;
 use std::io::{ErrorKind, Read, Write};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::{Value, encode_request, key_slot};
@@ -426,6 +432,35 @@ fn a_shard_that_stands_still_delays_only_those_who_ask_it() {
 }
 
 #[test]
+fn a_shard_that_stands_still_is_lost_whoever_goes_on_writing_to_it() {
+    let proxied = Proxied::begin(2, &["--proxy-shard-timeout", "1"]);
+    let key = proxied.key(0);
+    let mut first = proxied.proxy.connect().unwrap();
+    assert_eq!(call(&mut first, &["SET", &key, "1"]), ok());
+    crate::departures::signal(&proxied.shards[0], "-STOP");
+    let (is_over, began) = (AtomicBool::new(false), Instant::now());
+    let (reply, took) = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut others: Vec<Client> = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let mut other = proxied.proxy.connect().unwrap();
+                other.send_request(&["INCR", &key]).unwrap();
+                others.push(other);
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        first.send_request(&["INCR", &key]).unwrap();
+        first.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let reply = first.read_value();
+        is_over.store(true, Ordering::Relaxed);
+        (reply, began.elapsed())
+    });
+    crate::departures::signal(&proxied.shards[0], "-CONT");
+    assert!(is_error(&reply.unwrap(), "UNANSWERED"));
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
 fn the_end_waits_for_replies() {
     let mut proxied = Proxied::begin(2, &[]);
     let key = proxied.key(0);
@@ -446,14 +481,28 @@ fn the_end_waits_for_replies() {
     wait_until("it ends", || proxied.proxy.ended().unwrap().is_some());
 }
 
+/// Whether a proxy says that it could serve all, and what it says.
+pub(crate) fn check(words: &[&str]) -> (bool, String) {
+    let done = Command::new(tarn_path()).args(["proxy", "--check"]).args(words).output().unwrap();
+    (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+#[test]
+fn databases_that_servers_do_not_have_are_told_of() {
+    let server = Server::start(Program::Redis, &["--databases", "4"]).unwrap();
+    let words = ["--proxy-shards", &server.address().to_string(), "--databases"];
+    let (is_sound, told) = check(&[&words[..], &["4"]].concat());
+    assert!(is_sound, "{told}");
+    let (is_sound, told) = check(&[&words[..], &["5"]].concat());
+    assert!(!is_sound && told.contains("NOT SERVED: database 4: ERR DB index is out of range"), "{told}");
+}
+
 #[test]
 fn what_is_behind_a_proxy_is_looked_at() {
     let mut proxied = Proxied::begin(2, &[]);
     let check = |shards: &[Server]| {
         let places: Vec<String> = shards.iter().map(|shard| shard.address().to_string()).collect();
-        let words = ["proxy", "--check", "--proxy-shards", &places.join(",")];
-        let done = Command::new(tarn_path()).args(words).output().unwrap();
-        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+        check(&["--proxy-shards", &places.join(",")])
     };
     let (is_sound, told) = check(&proxied.shards);
     assert!(is_sound && told.matches("8192 slots  Redis 7.0.15, a master").count() == 2, "{told}");

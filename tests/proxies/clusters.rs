@@ -1,7 +1,7 @@
 //! A proxy in front of clusters, whose slots move and whose masters fail: who asks it sees nothing of that but, at worst, an error that says so.
 
 use super::across::{scan, scan_all};
-use super::sorted;
+use super::{check, sorted};
 use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, Kind, wait_until};
 use crate::clusters::faults;
@@ -271,6 +271,22 @@ fn nothing_acknowledged_through_a_proxy_is_lost_or_done_twice() {
     });
     assert_known(&errors);
     println!("{faults} faults in {steps} rounds");
+}
+
+#[test]
+fn slots_that_nobody_has_are_told_of() {
+    let bus = testkit::free_port().unwrap().to_string();
+    let words = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-require-full-coverage", "no"];
+    let node = Server::start(Program::Redis, &words).unwrap();
+    let mut client = node.connect().unwrap();
+    let check = || check(&["--proxy-cluster", &node.address().to_string(), "--databases", "1"]);
+    for (first, last, is_whole) in [("0", "16379", false), ("16380", "16383", true)] {
+        assert_eq!(call(&mut client, &["CLUSTER", "ADDSLOTSRANGE", first, last]), testkit::ask::ok());
+        wait_until("it serves", || ask(&mut client, &["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+        let (is_sound, told) = check();
+        assert_eq!(is_sound, is_whole, "{told}");
+        assert_eq!(!is_whole, told.contains("4 slots: NOT SERVED: nobody has them"), "{told}");
+    }
 }
 
 #[test]

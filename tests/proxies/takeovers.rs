@@ -163,6 +163,20 @@ fn connections_that_are_kept_have_a_time_and_what_is_no_proxy_is_said() {
 }
 
 #[test]
+fn a_proxy_that_drains_can_be_told_how_long() {
+    let mut line = Line::begin(&[]);
+    let mut kept = line.connect();
+    let next = line.next();
+    wait_until("it serves", || next.output().contains("Taken over"));
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert!(line.proxied.proxy.ended().unwrap().is_none());
+    assert!(ask(&mut kept, &["INFO", "shards"]).contains("draining:1\r"));
+    assert!(ask(&mut line.connect(), &["INFO", "shards"]).contains("draining:0\r"));
+    assert_eq!(call_line(&mut kept, "CONFIG SET proxy-drain-timeout 1"), ok());
+    wait_until("the old one ends", || line.proxied.proxy.ended().unwrap().is_some());
+}
+
+#[test]
 fn a_process_with_other_addresses_takes_nothing_over_nor_does_one_move_that_was_taken_over() {
     let line = Line::begin(&[]);
     let other = testkit::free_port().unwrap().to_string();

@@ -235,6 +235,8 @@ numbers! {
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
     /// How long the copies of keys may be on which a proxy answers one command.
     proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
+    /// How many bytes a second a proxy moves for its clients; 0: as many as come.
+    proxy_bandwidth_limit: u64 = "proxy-bandwidth-limit", |n| n as u64;
     /// How much a proxy may keep of replies to reads of hot keys; 0: nothing.
     proxy_cache_bytes: usize = "proxy-cache-bytes", |n| n as usize;
     /// For how long a proxy that was taken over serves the connections that it has, in seconds; 0: until they end.

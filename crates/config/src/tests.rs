@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 36] = [
+    const MORE: [&str; 37] = [
         "cluster-config-servers",
         "cluster-zone",
         "dir",
@@ -121,6 +121,7 @@ fn the_names_are_those_of_redis_and_few_more() {
         "log-segment-size",
         "lua-enable-deprecated-api",
         "min-sync-replicas",
+        "proxy-bandwidth-limit",
         "proxy-cache-bytes",
         "proxy-cluster",
         "proxy-computed-bytes",

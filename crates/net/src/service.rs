@@ -171,6 +171,17 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
     fn feed(runner: &mut Self::Runner, session: &mut Self::Session, out: &mut Vec<u8>);
 
+    /// Whether more is moved for clients than may be, so that one that sends something may have to wait for its turn, or has waited and it is its turn.
+    #[inline]
+    fn is_short(&self, _client: &Arc<Client>) -> bool {
+        false
+    }
+
+    /// Whether a client that has sent something waits for its turn. It is woken when that comes, and then is not held back once.
+    fn holds_back(&self, _client: &Arc<Client>) -> bool {
+        false
+    }
+
     /// A client has sent nothing but empty lines.
     fn note_blank(&self, session: &Self::Session);
 

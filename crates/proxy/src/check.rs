@@ -1,10 +1,10 @@
-//! `tarn proxy --check`: whether all that a proxy would be in front of is there, and what it is.
+//! `tarn proxy --check`: whether all that a proxy would be in front of is there, and what it is, and whether each slot is somebody's.
 
 use crate::upstream::{self, Node, Routes};
 use server::server::Server;
 use wire::Value;
 
-/// Prints a line for each server. False: one of them could not be served from.
+/// Prints a line for each server, and one for slots that nobody has. False: something could not be served.
 pub fn run(host: &Server, routes: &Routes) -> bool {
     let mut are_sound = true;
     for number in &routes.masters {
@@ -18,14 +18,22 @@ pub fn run(host: &Server, routes: &Routes) -> bool {
             }
         }
     }
+    let lost = routes.unserved();
+    if lost > 0 {
+        are_sound = false;
+        println!("{lost} slots: NOT SERVED: nobody has them");
+    }
     are_sound
 }
 
 /// What a server is.
 fn look_at(host: &Server, node: &Node) -> Result<String, String> {
-    let replies = upstream::ask(host, node, &["INFO server", "INFO replication", "SELECT 0"])?;
+    // Who has the last one has those before it.
+    let last = host.engine.config.databases().saturating_sub(1);
+    let replies = upstream::ask(host, node, &["INFO server", "INFO replication", &format!("SELECT {last}")])?;
     if let Some(Value::Error(line)) = replies.last() {
-        return Err(String::from_utf8_lossy(line).into_owned());
+        let line = String::from_utf8_lossy(line);
+        return Err(if replies.len() == 3 { format!("database {last}: {line}") } else { line.into_owned() });
     }
     let [Value::Bulk(server), Value::Bulk(replication), _] = &replies[..] else {
         return Err("it does not say what it is".to_owned());

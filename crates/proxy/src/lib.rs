@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bandwidth;
 mod cache;
 mod check;
 mod computed;
@@ -17,6 +18,7 @@ mod replicas;
 mod run;
 mod scans;
 mod serve;
+mod shards;
 mod slot_scans;
 mod start;
 mod stream_waits;

@@ -1,11 +1,13 @@
 //! The proxy as `net` sees it.
 
+use crate::bandwidth::Bandwidth;
 use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, conversation::Key};
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
+use crate::shards::Shards;
 use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -20,7 +22,7 @@ use parking_lot::Mutex;
 use server::server::Server;
 use server::session::Session;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sys::{Shown, Stamp, TickClock};
 use telemetry::stats::ServerCounts;
 
@@ -40,6 +42,12 @@ pub struct Proxy {
     pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
+    /// What is counted of each server.
+    pub shards: Shards,
+    /// How much is moved for clients, and who waits for that.
+    pub bandwidth: Bandwidth,
+    /// Another process has taken over from it.
+    pub is_draining: AtomicBool,
     /// What it has taken over, until it serves.
     pub taken: Mutex<Taken>,
     /// How many workers do not serve yet.
@@ -189,6 +197,7 @@ impl Service for Proxy {
         if front.is_tied() {
             links::dismiss(front.inner.client.id);
         }
+        self.bandwidth.forget(&front.inner.client);
         Service::end(&*self.host, &mut front.inner);
     }
 
@@ -235,6 +244,15 @@ impl Service for Proxy {
 
     fn time_is_up(&self, worker: usize, front: &Front) {
         self.host.time_is_up(worker, &front.inner);
+    }
+
+    #[inline]
+    fn is_short(&self, client: &Arc<Client>) -> bool {
+        self.host.engine.config.proxy_bandwidth_limit() > 0 && self.bandwidth.is_short(self, client)
+    }
+
+    fn holds_back(&self, client: &Arc<Client>) -> bool {
+        self.bandwidth.holds_back(self, client)
     }
 
     fn give_up_wait(&self, front: &mut Front) -> bool {

@@ -1,10 +1,12 @@
 //! The story of one run of `tarn proxy`.
 
+use crate::bandwidth::{self, Bandwidth};
 use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
 use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
+use crate::shards::{self, Shards};
 use crate::takeover;
 use crate::upstream::Upstream;
 use crate::waits::Waits;
@@ -16,7 +18,7 @@ use server::server::Server;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use telemetry::{log, logger};
 use tokio::task::LocalSet;
 
@@ -40,6 +42,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
   --proxy-cache-bytes 0            memory for replies to reads of hot keys; 0: none is kept
+  --proxy-bandwidth-limit 0        bytes a second that are sent to clients and taken from them, together; 0: as many as come
   --proxy-takeover PATH            socket file by which a new process of this proxy takes over from the one that runs
   --proxy-drain-timeout 3600       seconds for which the old one serves the connections that it has then; 0: until they end
   --databases 16                   as many as each of them has at least
@@ -129,10 +132,16 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         cache: Arc::default(),
         replicas: Replicas::default(),
         waits: Waits::default(),
+        shards: Shards::default(),
+        bandwidth: Bandwidth::default(),
+        is_draining: AtomicBool::new(false),
         taken: Mutex::new(taken),
         idle_workers: AtomicUsize::new(workers + 1),
         ways: ways::table(),
     });
+    let told = Arc::downgrade(&proxy);
+    let section = move || told.upgrade().map_or_else(Vec::new, |proxy| shards::section(&proxy));
+    host.begin_section("Shards", Box::new(section));
     listen(&proxy)?;
     server::start::run_workers(&host, &proxy, listeners, workers + 1)
 }
@@ -141,7 +150,9 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
 fn listen(proxy: &Arc<Proxy>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let proxy = proxy.clone();
-    let listen = async { tokio::join!(heard::follow(proxy.clone()), replicas::follow(proxy)) };
+    let listen = async {
+        tokio::join!(heard::follow(proxy.clone()), replicas::follow(proxy.clone()), bandwidth::follow(proxy))
+    };
     let run = move || LocalSet::new().block_on(&runtime, listen);
     std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
 }

@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::file::Fs;
 use telemetry::log;
@@ -161,6 +162,7 @@ fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
         match listener.accept().and_then(|(to, _)| give(proxy, to)) {
             Ok(mut to) => {
                 proxy.net().doors.leave();
+                proxy.is_draining.store(true, Ordering::Relaxed);
                 // Whether it hears that or not: it serves.
                 let _ = to.write_all(LEFT);
                 break;
@@ -182,10 +184,14 @@ fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
 fn drain(proxy: &Proxy) {
     let connections = || proxy.net().placement.connections();
     log!(Notice, "Another process has taken over: {} connections are left", connections());
-    let drain = Duration::from_secs(proxy.host.engine.config.proxy_drain_timeout_s());
     let (began, mut unseen) = (Instant::now(), 0);
+    // It may be told meanwhile that it has more time, or less.
+    let is_time_up = || {
+        let drain = Duration::from_secs(proxy.host.engine.config.proxy_drain_timeout_s());
+        !drain.is_zero() && began.elapsed() >= drain
+    };
     // Who was let in by the last door is not counted at once.
-    while unseen < LOOKS_MIN && (drain.is_zero() || began.elapsed() < drain) {
+    while unseen < LOOKS_MIN && !is_time_up() {
         std::thread::sleep(LOOK);
         unseen = if connections() == 0 { unseen + 1 } else { 0 };
     }

@@ -27,8 +27,8 @@ use notify::tracking::Tracking;
 use notify::watches::Watches;
 use parking_lot::Mutex;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use sys::oom::Wanted;
 use sys::{OomScore, Prng, Stamp, TickClock, Ticks, UnixMs};
 use telemetry::latency::LatencyMonitor;
@@ -131,8 +131,13 @@ pub struct Server {
     reply_bytes_max: AtomicUsize,
     /// The end while it waits for replicas.
     pub departure: Departure,
+    /// What INFO tells of whoever has this server for its host.
+    section: OnceLock<(&'static str, Section)>,
     ending: watch::Sender<Ending>,
 }
+
+/// Gives the names and values of a section of INFO.
+pub type Section = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
 impl Server {
     /// The state of a server with this database, to be run by `workers` workers, the last of which is the spare one. None of it
@@ -182,8 +187,20 @@ impl Server {
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
             departure: Departure::default(),
+            section: OnceLock::new(),
             ending: watch::Sender::new(Ending::NotYet),
         }
+    }
+
+    /// Has INFO tell of whoever has this server for its host, in a section of this title, once for all.
+    pub fn begin_section(&self, title: &'static str, section: Section) {
+        let is_first = self.section.set((title, section)).is_ok();
+        debug_assert!(is_first, "a host is of one");
+    }
+
+    /// Such a section, if there is one.
+    pub fn section(&self) -> Option<&(&'static str, Section)> {
+        self.section.get()
     }
 
     /// Takes over from the configuration what is looked at with every command: [`Server::slow_ticks`] and [`Server::reply_bytes_max`]; and how long

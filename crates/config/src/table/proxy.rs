@@ -5,6 +5,9 @@ use crate::words::ReadFrom;
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    works("proxy-bandwidth-limit", MEMORY, "0").here(
+        "Tarn's own, of `tarn proxy`: how many bytes a second are sent to its clients and taken from them, together; who sends more waits; 0: as many as come",
+    ),
     works("proxy-cache-bytes", MEMORY, "0").here(
         "Tarn's own, of `tarn proxy`: memory for replies to reads of hot keys, which are kept until a server tells of the key; 0: none is kept",
     ),

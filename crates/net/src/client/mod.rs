@@ -87,7 +87,7 @@ bitflags::bitflags! {
         const NO_EVICT = 1 << 2;
         /// Does not touch keys' access clocks (CLIENT NO-TOUCH).
         const NO_TOUCH = 1 << 3;
-        /// Waits for the end of a pause.
+        /// Waits for the end of a pause, or for its turn where too much was moved.
         const PAUSED = 1 << 4;
         /// Closes once its replies are out.
         const CLOSING = 1 << 5;

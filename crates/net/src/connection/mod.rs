@@ -110,6 +110,8 @@ pub struct Connection<S: Service> {
     is_half_closed: bool,
     /// It was told to go on at the worker that it belongs to.
     is_called_home: bool,
+    /// Bytes may have come to `input` that were not parsed.
+    has_unseen: bool,
     /// What the server counts as this connection's buffers.
     noted: Noted,
 }
@@ -186,6 +188,7 @@ impl<S: Service> Place<S> {
             wait,
             is_half_closed,
             is_called_home: false,
+            has_unseen: true,
             noted,
         }))))
     }
@@ -334,8 +337,14 @@ impl<S: Service> Connection<S> {
         if !self.leave_wait(desk, context) {
             return self.watch_while_held(desk, buffers, context);
         }
-        if !self.input.is_empty() && !self.parser.is_partial() {
+        if self.is_held_back(desk, buffers, context)? {
+            // What a client has sent before it went has its turn.
+            let is_over = self.is_finished() && self.input.is_empty();
+            return Ok(if is_over { self.end_when_sent(buffers) } else { Poll::Pending });
+        }
+        if !self.input.is_empty() && (!self.parser.is_partial() || self.has_unseen) {
             // Requests that a pause held back come before new ones.
+            self.has_unseen = false;
             self.run_input(desk, buffers, context)?;
         }
         for _ in 0..READS_IN_A_ROW {

@@ -64,6 +64,25 @@ impl<S: Service> Connection<S> {
         Ok(Poll::Pending)
     }
 
+    /// Whether the client waits for its turn, since more is moved than may be. A little is read of it meanwhile: who has nothing to say waits for nothing, and
+    /// who has gone away is not kept.
+    #[inline]
+    pub(super) fn is_held_back(
+        &mut self,
+        desk: &Desk<S>,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<bool, End> {
+        if !desk.service.is_short(self.session.client()) {
+            return Ok(false);
+        }
+        self.has_unseen = true;
+        let watched = self.watch_while_held(desk, buffers, context)?;
+        debug_assert!(watched.is_pending());
+        let has_nothing = self.input.is_empty();
+        Ok(has_nothing || desk.service.holds_back(self.session.client()))
+    }
+
     pub(super) fn begin_pause(&mut self, desk: &Desk<S>, until: UnixMs, context: &mut Context<'_>) {
         self.session.client().set_trait(Traits::PAUSED, true);
         self.pause = Some(alarm(desk, until, context));

@@ -10,9 +10,11 @@
 
 use super::Patience;
 use crate::joins::{Join, Part, Step};
+use command::table::CommandId;
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use sys::Ticks;
 use wire::Protocol;
 
 /// What a conversation keeps of its memory for the next one.
@@ -53,7 +55,31 @@ struct Gathered {
     missing: usize,
     /// How long those are together that have come.
     bytes: usize,
+    /// How long those are that are kept, as far as that counts to what the client may be owed: what has a bound of its own does not.
+    kept_bytes: usize,
     is_wanted: bool,
+    asked: Asked,
+}
+
+/// What a reply counts as when it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Which command was asked for; None: it counts as none.
+    pub command: Option<CommandId>,
+    /// When; None: it waits at servers, which takes no time.
+    pub since: Option<Ticks>,
+}
+
+/// What came of a reply of a server.
+pub enum Came {
+    /// It is what its client is owed.
+    Whole,
+    /// It was the last one of several, of which this is made: what that counts as, and the line if it is an error.
+    Joined(Asked, Option<Box<[u8]>>),
+    /// Others are missing, or what it was for was told already.
+    Part,
+    /// Its client has gone away.
+    Nobodys,
 }
 
 /// One client's.
@@ -85,6 +111,8 @@ pub struct Conversations {
     further: Vec<Further>,
     /// Clients that do not wait at servers any more, though some of these have not answered.
     come: Vec<u64>,
+    /// Clients that were owed more than they may be.
+    closed: Vec<Arc<Client>>,
 }
 
 /// A request that is to be made before a reply can be.
@@ -147,10 +175,11 @@ impl Conversations {
         key: Key,
         (join, parts): (Join, usize),
         speaks: (Protocol, usize),
-        is_wanted: bool,
+        (asked, is_wanted): (Asked, bool),
     ) -> u32 {
         let parts = vec![Vec::new(); parts];
-        let gathered = Gathered { join, missing: parts.len(), parts, bytes: 0, speaks, is_wanted };
+        let missing = parts.len();
+        let gathered = Gathered { join, missing, parts, bytes: 0, kept_bytes: 0, speaks, is_wanted, asked };
         self.push(key, Owed::Gathered(Box::new(gathered)))
     }
 
@@ -161,32 +190,51 @@ impl Conversations {
     }
 
     /// The reply of this number has come, or a part of it.
-    pub fn answer(&mut self, key: Key, (number, part): (u32, u16), reply: &[u8]) {
-        let Some(conversation) = find(&mut self.places, key) else { return };
+    pub fn answer(&mut self, key: Key, (number, part): (u32, u16), reply: &[u8]) -> Came {
+        let Some(conversation) = find(&mut self.places, key) else { return Came::Nobodys };
         let at = number.wrapping_sub(conversation.first) as usize;
-        let Some(owed) = conversation.owed.get_mut(at) else { return };
-        let joined;
+        let Some(owed) = conversation.owed.get_mut(at) else { return Came::Part };
+        let (joined, came);
         let reply = match owed {
-            Owed::Unwanted => &[],
+            Owed::Unwanted => {
+                came = Came::Whole;
+                &[]
+            }
             Owed::Gathered(gathered) => {
                 let client = conversation.client.as_ref().map_or(0, |client| client.id);
-                let was_waiting = gathered.join.is_waiting();
-                let Some(step) = gathered.take(part, reply) else { return };
+                let (was_waiting, kept_before) = (gathered.join.is_waiting(), gathered.kept_bytes);
+                let step = gathered.take(part, reply);
+                conversation.kept_bytes += gathered.kept_bytes;
+                conversation.kept_bytes -= kept_before;
+                let Some(step) = step else {
+                    self.bound(key);
+                    return Came::Part;
+                };
                 if was_waiting {
                     self.come.push(client);
                 }
                 let (whose, how) = ((key, number), (gathered.speaks, gathered.join.acts()));
                 match step {
                     Step::Whole(whole) => joined = whole,
-                    Step::More(parts) => return self.further.extend(further(whose, how, parts, None)),
+                    Step::More(parts) => {
+                        self.further.extend(further(whose, how, parts, None));
+                        return Came::Part;
+                    }
                     Step::Wait(parts, patience) => {
+                        gathered.asked.since = None;
                         let waits = Some((patience, client));
-                        return self.further.extend(further(whose, how, parts, waits));
+                        self.further.extend(further(whose, how, parts, waits));
+                        return Came::Part;
                     }
                 }
-                &joined[..]
+                let error = Some(&joined).filter(|joined| joined.starts_with(b"-"));
+                came = Came::Joined(gathered.asked, error.map(|line| line[..].into()));
+                if gathered.is_wanted { &joined[..] } else { &[] }
             }
-            Owed::Waited | Owed::Kept(_) => reply,
+            Owed::Waited | Owed::Kept(_) => {
+                came = Came::Whole;
+                reply
+            }
         };
         if at > 0 {
             *owed = Owed::Kept(reply.to_vec());
@@ -195,19 +243,33 @@ impl Conversations {
             conversation.ready.extend_from_slice(reply);
             conversation.step();
         }
-        let is_over = conversation.kept_bytes + conversation.ready.len() > conversation.bytes_max;
-        if is_over && let Some(client) = conversation.client.clone() {
-            client.signal(Signal::KILL);
-            return self.end(key);
-        }
-        if at > 0 {
-            return;
-        }
-        if !std::mem::replace(&mut conversation.is_woken, true)
+        self.bound(key);
+        if let Some(conversation) = find(&mut self.places, key).filter(|_| at == 0)
+            && !std::mem::replace(&mut conversation.is_woken, true)
             && let Some(client) = &conversation.client
         {
             client.wake();
         }
+        came
+    }
+
+    /// Closes a client that is owed more than it may be.
+    #[inline]
+    fn bound(&mut self, key: Key) {
+        let Some(conversation) = find(&mut self.places, key) else { return };
+        if conversation.kept_bytes + conversation.ready.len() <= conversation.bytes_max {
+            return;
+        }
+        let Some(client) = conversation.client.clone() else { return };
+        client.signal(Signal::KILL);
+        self.closed.push(client);
+        self.end(key);
+    }
+
+    /// Takes who was closed since it was owed too much.
+    #[inline]
+    pub fn take_closed(&mut self) -> Vec<Arc<Client>> {
+        std::mem::take(&mut self.closed)
     }
 
     /// Takes what is to be asked before replies can be made.
@@ -276,33 +338,33 @@ impl Gathered {
     /// A part has come. Some: it was the last one.
     fn take(&mut self, part: u16, reply: &[u8]) -> Option<Step> {
         self.bytes += reply.len();
-        let is_too_long = self.bytes > self.join.bytes_max();
+        let bytes_max = self.join.bytes_max();
+        let (is_too_long, is_joined) = (self.bytes > bytes_max, self.is_wanted || self.join.acts());
         if is_too_long {
             self.parts.fill(Vec::new());
-        } else if self.is_wanted || self.join.acts() {
+        } else if is_joined || reply.starts_with(b"-") {
             self.parts[usize::from(part)] = reply.to_vec();
+            self.kept_bytes += if bytes_max == usize::MAX { reply.len() } else { 0 };
         }
         self.missing -= 1;
         if self.missing > 0 && !self.join.is_ended_by(reply) {
             return None;
         }
-        if !self.is_wanted && !self.join.acts() {
-            return Some(Step::Whole(Vec::new()));
+        (self.bytes, self.kept_bytes) = (0, 0);
+        if !is_joined {
+            // Only whether it is an error.
+            let error = self.parts.iter().find(|part| !part.is_empty());
+            return Some(Step::Whole(error.cloned().unwrap_or_default()));
         }
         if is_too_long {
             return Some(Step::Whole(self.join.too_long()));
         }
-        self.bytes = 0;
         let step = self.join.step(&std::mem::take(&mut self.parts));
-        match &step {
-            Step::More(more) | Step::Wait(more, _) => {
-                self.parts = vec![Vec::new(); more.len()];
-                self.missing = more.len();
-                Some(step)
-            }
-            Step::Whole(_) if !self.is_wanted => Some(Step::Whole(Vec::new())),
-            Step::Whole(_) => Some(step),
+        if let Step::More(more) | Step::Wait(more, _) = &step {
+            self.parts = vec![Vec::new(); more.len()];
+            self.missing = more.len();
         }
+        Some(step)
     }
 }
 

@@ -1,45 +1,74 @@
-//! What is counted of requests that servers have answered, and noted where that took long. The time is that from the round in which a request was sent to the
-//! one in which its reply came, as the worker looks at its clock once in each.
+//! What is counted of requests that were answered, by servers or since these could not be asked, and noted where that took long. The time is that from the
+//! round in which a request was sent to the one in which its reply came, as the worker looks at its clock once in each. A request of several servers counts
+//! once, when the reply is whole that theirs make.
 
-use super::{Links, Ticket};
-use command::table;
+use super::conversation::{Asked, Came, Key};
+use super::{Links, Pushed, Ticket};
+use command::table::{self, CommandId};
+use std::ops::Range;
+use telemetry::log;
 use telemetry::stats::Ending;
 use wire::{Batch, Limits, Parser, Request, RequestBuf};
 
+/// Where a request lies that is not to be shown, or does not lie there any more.
+pub(super) const NOWHERE: Range<usize> = 0..0;
+
 impl Links {
-    /// A server has answered a request, which was the last one of those of this link that were answered.
+    /// Tells a client what became of a request that went over a link, and counts that. `sent` is where it lies among the link's requests.
     #[inline]
-    pub(super) fn note_answered(&self, at: usize, ticket: &Ticket, reply: &[u8]) {
-        let Some(command) = ticket.pushed.command.filter(|_| ticket.pushed.reply.1 == 0) else { return };
+    pub(super) fn answer(&mut self, at: usize, ticket: &Ticket, reply: &[u8], sent: Range<usize>) {
+        let whose = ticket.pushed.whose;
+        if reply.first() == Some(&b'-') {
+            self.links[at].counts.errors.add(1);
+        }
+        let came = self.conversations.answer(whose, ticket.pushed.reply, reply);
+        let (asked, error) = match &came {
+            Came::Whole => (ticket.asked(), Some(reply).filter(|reply| reply.first() == Some(&b'-'))),
+            Came::Joined(asked, error) => (*asked, error.as_deref()),
+            Came::Nobodys if ticket.pushed.reply.1 == 0 => {
+                (ticket.asked(), Some(reply).filter(|reply| reply.first() == Some(&b'-')))
+            }
+            Came::Part | Came::Nobodys => (Asked { command: None, since: None }, None),
+        };
+        self.note_answered(at, whose, asked, error, sent);
+        for client in self.conversations.take_closed() {
+            let clients = &self.proxy.host.net.clients;
+            let line = client.line(clients.clock().now());
+            clients.output_limit_disconnections.add(1);
+            log!(
+                Warning,
+                "Client closed because it reached the hard limit of client-output-buffer-limit: {line}"
+            );
+        }
+    }
+
+    #[inline]
+    fn note_answered(&self, at: usize, whose: Key, asked: Asked, error: Option<&[u8]>, sent: Range<usize>) {
+        let Some(command) = asked.command else { return };
         let host = &self.proxy.host;
-        let ending = match reply.strip_prefix(b"-") {
+        let ending = match error {
             None => Ending::Done,
             Some(line) => {
+                let line = line.strip_prefix(b"-").unwrap_or(line);
                 host.counts.note_error(line.strip_suffix(b"\r\n").unwrap_or(line));
                 Ending::Failed
             }
         };
-        // What waits takes no time.
-        let from = if ticket.pushed.waits.is_some() { self.moment } else { ticket.pushed.since };
+        let from = asked.since.unwrap_or(self.moment);
         let tracks = host.engine.config.latency_tracking();
         host.worker_counts[self.worker].note(command, from, self.moment, ending, tracks);
         let ticks = self.moment.0.saturating_sub(from.0);
         if ticks >= host.slow_ticks() {
-            self.note_slow(at, ticket, ticks);
+            self.note_slow(at, whose, (command, sent), ticks);
         }
     }
 
     /// Notes a request in the slow log, with the shard as its last word.
     #[cold]
-    fn note_slow(&self, at: usize, ticket: &Ticket, ticks: u64) {
-        let (Some(id), Some(client)) =
-            (ticket.pushed.command, self.conversations.client(ticket.pushed.whose))
-        else {
-            return;
-        };
+    fn note_slow(&self, at: usize, whose: Key, (id, sent): (CommandId, Range<usize>), ticks: u64) {
+        let Some(client) = self.conversations.client(whose) else { return };
         let (link, command) = (&self.links[at], table::get(id));
-        let begin = (link.answered - ticket.bytes + ticket.asking_bytes).min(link.answered);
-        let sent = &link.requests[begin..link.answered];
+        let sent = link.requests.get(sent).unwrap_or_default();
         let (mut batch, name) = (Batch::default(), command.row.name.as_bytes());
         let is_read =
             Parser::new().parse(sent, &Limits::default(), &mut batch, 2).is_ok() && batch.len() == 1;
@@ -55,5 +84,14 @@ impl Links {
         words.push(shard.as_bytes());
         let request = RequestBuf::from_args(words);
         server::slow::note_if_slow(&self.proxy.host, &client, command, &request.as_request(), ticks);
+    }
+}
+
+impl Ticket {
+    /// What it counts as where its reply is its client's.
+    fn asked(&self) -> Asked {
+        let Pushed { command, since, waits, .. } = self.pushed;
+        // What waits takes no time.
+        Asked { command, since: Some(since).filter(|_| waits.is_none()) }
     }
 }

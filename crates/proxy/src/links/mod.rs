@@ -17,9 +17,11 @@ mod turns;
 use crate::joins;
 use crate::limits::DATABASES_MAX;
 use crate::serve::Proxy;
+use crate::shards::ShardCounts;
 use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
 use conversation::{Conversations, Further, Key};
+use measured::NOWHERE;
 use net::client::Client;
 use own::{Lane, Owners, Ownership, Watching};
 use redirect::Redirection;
@@ -119,6 +121,8 @@ struct Link {
     own: Option<Ownership>,
     /// Its task is to end.
     is_over: bool,
+    /// What is counted of its server.
+    counts: Arc<ShardCounts>,
 }
 
 /// Which link.
@@ -305,7 +309,8 @@ impl Links {
             places.resize(at + 1, None);
         }
         places[at] = Some(self.links.len());
-        self.links.push(Link::new(way));
+        let counts = self.proxy.shards.of(way.node, way.is_replica);
+        self.links.push(Link::new(way, counts));
         self.links.len() - 1
     }
 
@@ -330,6 +335,8 @@ impl Links {
         link.requests.extend_from_slice(request);
         link.tickets.push_back(ticket);
         link.gathered += 1;
+        link.counts.requests.add(1);
+        link.counts.under_way.add(1);
         if !link.is_begun {
             link.is_begun = true;
             start(at, link.way, &self.proxy);
@@ -417,6 +424,7 @@ impl Links {
             return Ok(());
         }
         let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
+        link.counts.under_way.add(-1);
         link.answered += ticket.bytes;
         let refused = ticket.refused.take();
         // Whether its error is the replica's or the request's the master says.
@@ -438,8 +446,9 @@ impl Links {
             }
         }
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
-        self.note_answered(at, &ticket, reply);
-        self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, reply);
+        let end = self.links[at].answered;
+        let begin = (end - ticket.bytes + ticket.asking_bytes).min(end);
+        self.answer(at, &ticket, reply, begin..end);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
             self.note_done(at, &ticket);
@@ -480,7 +489,7 @@ impl Links {
         };
         if let Some(instead) = ticket.pushed.unless_executed {
             self.proxy.upstream.hurry();
-            self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+            self.answer(at, ticket, instead, NOWHERE);
             self.settle_own(at);
             return true;
         }
@@ -559,7 +568,7 @@ impl Links {
     /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
     fn note_done(&mut self, at: usize, done: &Ticket) {
         for parked in self.links[at].take_parked(done.pushed.whose, done.pushed.slot) {
-            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
+            self.answer(at, &parked.ticket, &parked.error, NOWHERE);
         }
     }
 
@@ -608,7 +617,7 @@ pub fn rest() {
 }
 
 impl Link {
-    fn new(way: LinkTo) -> Link {
+    fn new(way: LinkTo, counts: Arc<ShardCounts>) -> Link {
         Link {
             way,
             requests: Vec::new(),
@@ -627,6 +636,7 @@ impl Link {
             waiting: Turns::default(),
             own: None,
             is_over: false,
+            counts,
         }
     }
 

@@ -185,7 +185,8 @@ impl Links {
             self.links[at].own = Some(own);
             return at;
         }
-        let link = Link { own: Some(own), ..Link::new(way) };
+        let counts = self.proxy.shards.of(way.node, way.is_replica);
+        let link = Link { own: Some(own), ..Link::new(way, counts) };
         match self.owners.free.pop() {
             Some(at) => {
                 self.links[at] = link;
@@ -263,6 +264,7 @@ impl Links {
         if let Some(own) = &mut link.own {
             own.0 = None;
         }
+        link.counts.under_way.add(-(link.tickets.len() as i64));
         link.tickets.clear();
         link.parked.clear();
         if link.is_begun {

@@ -3,6 +3,7 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
+use super::measured::NOWHERE;
 use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::serve::Proxy;
@@ -52,8 +53,15 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                 is_told = false;
                 links.borrow_mut().refuse_lost(at);
                 links.borrow_mut().links[at].is_woken = true;
+                let counts = links.borrow().links[at].counts.clone();
+                counts.links.add(1);
                 let mut talking = Talking::new(socket, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
+                counts.links.add(-1);
+                let is_over = links.borrow().links[at].is_over;
+                if !is_over {
+                    counts.note_loss(&sentence(&lost));
+                }
                 let is_missed = !links.borrow().links[at].tickets.is_empty();
                 let level = if is_missed { LogLevel::Warning } else { LogLevel::Verbose };
                 if logger::is_on(level) {
@@ -75,6 +83,7 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                 if !std::mem::replace(&mut is_told, true) {
                     log!(Warning, "No connection to {server}: {reason}");
                 }
+                links.borrow().links[at].counts.note_loss(&reason);
                 let error = format!("-ERR proxy: no connection to the shard at {server}: {reason}\r\n");
                 links.borrow_mut().refuse_all(at, error.as_bytes());
                 sleep(AGAIN_AFTER).await;
@@ -269,12 +278,14 @@ impl Talking {
 
     fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
         (link.gathered, link.is_held, link.is_blocked) = (0, false, false);
+        // Whoever takes a request that does not fit into what the system keeps is there. What comes behind one that was taken whole says nothing of it.
+        let is_taken_bit_by_bit =
+            link.tickets.front().is_some_and(|front| link.answered + front.bytes > link.written);
         while link.written < link.requests.len() {
             match Pin::new(&mut self.socket).poll_write(context, &link.requests[link.written..]) {
                 Poll::Ready(bytes) => {
                     link.written += bytes?;
-                    // Whoever takes something is there.
-                    self.has_heard = true;
+                    self.has_heard |= is_taken_bit_by_bit;
                 }
                 Poll::Pending => {
                     link.is_blocked = true;
@@ -339,6 +350,7 @@ impl Link {
     fn empty(&mut self) -> (VecDeque<Ticket>, Vec<u8>) {
         (self.answered, self.written, self.gathered) = (0, 0, 0);
         (self.is_blocked, self.is_held) = (false, false);
+        self.counts.under_way.add(-(self.tickets.len() as i64));
         (std::mem::take(&mut self.tickets), std::mem::take(&mut self.requests))
     }
 
@@ -361,6 +373,7 @@ impl Links {
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();
+        self.moment = self.ticks.now();
         self.refuse_parked(at);
         self.disturb_own(at);
         let link = &mut self.links[at];
@@ -375,16 +388,18 @@ impl Links {
                 // It is only a read.
                 again.push((ticket, requests[begin..end].to_vec()));
             } else if let Some(instead) = ticket.pushed.unless_executed.filter(|_| !was_written) {
-                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+                self.answer(at, &ticket, instead, NOWHERE);
             } else if !was_written {
+                let link = &mut self.links[at];
                 link.requests.extend_from_slice(&requests[begin..end]);
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
+                link.counts.under_way.add(1);
             } else {
-                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, UNANSWERED);
+                self.answer(at, &ticket, UNANSWERED, NOWHERE);
             }
         }
-        link.wake_waiting();
+        self.links[at].wake_waiting();
         again.into_iter().for_each(|(ticket, request)| self.ask_master(at, ticket, &request));
         self.settle_own(at);
         self.ask_further();
@@ -402,7 +417,7 @@ impl Links {
         // It is an own link, with this request alone.
         let (tickets, _) = self.links[at].empty();
         for ticket in tickets {
-            self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, MAY_BE_LOST);
+            self.answer(at, &ticket, MAY_BE_LOST, NOWHERE);
         }
         self.settle_own(at);
         self.ask_further();
@@ -411,6 +426,7 @@ impl Links {
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
         self.proxy.upstream.hurry();
+        self.moment = self.ticks.now();
         self.look_at_routes();
         self.refuse_parked(at);
         self.disturb_own(at);
@@ -426,7 +442,7 @@ impl Links {
             }
             let owner = ticket.pushed.slot.and_then(|slot| self.routes.of(slot));
             if let Some(instead) = ticket.pushed.unless_executed {
-                self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, instead);
+                self.answer(at, &ticket, instead, NOWHERE);
                 continue;
             }
             match owner.filter(|owner| *owner != way.node && ticket.redirections < REDIRECTIONS_MAX) {
@@ -437,7 +453,7 @@ impl Links {
                     let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.pushed.watching);
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
-                _ => self.conversations.answer(ticket.pushed.whose, ticket.pushed.reply, error),
+                _ => self.answer(at, &ticket, error, NOWHERE),
             }
         }
         self.links[at].wake_waiting();
@@ -448,7 +464,7 @@ impl Links {
     /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
     fn refuse_parked(&mut self, at: usize) {
         for parked in std::mem::take(&mut self.links[at].parked) {
-            self.conversations.answer(parked.ticket.pushed.whose, parked.ticket.pushed.reply, &parked.error);
+            self.answer(at, &parked.ticket, &parked.error, NOWHERE);
         }
     }
 }

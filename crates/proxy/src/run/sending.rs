@@ -2,7 +2,7 @@
 
 use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
 use crate::joins::{Join, Keeping};
-use crate::links::conversation::Key;
+use crate::links::conversation::{Asked, Key};
 use crate::links::own::{Lane, Watching};
 use crate::links::{self, LinkTo, Links, Pushed};
 use crate::parts::{Parts, Plan, parts_of};
@@ -136,8 +136,9 @@ impl Runner {
         let mut asks = Vec::new();
         encode_request(&mut asks, &[b"PTTL", request.arg(1)]);
         let join = Join::Kept(Box::new(Keeping::begin(filling, (node, slot, asks))));
-        let number = links.conversations.owe_joined(whose, (join, 1), (protocol, db), is_wanted);
         let (command, since) = (Some(command.id), links.moment);
+        let asked = Asked { command, since: Some(since) };
+        let number = links.conversations.owe_joined(whose, (join, 1), (protocol, db), (asked, is_wanted));
         links.push(at, sent, Pushed { whose, reply: (number, 0), slot, command, since, ..Pushed::ONE });
         true
     }
@@ -208,7 +209,9 @@ impl Runner {
         };
         let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
-        let number = links.conversations.owe_joined(whose, (join, each.len()), (protocol, db), is_wanted);
+        let asked = Asked { command: Some(command.id), since: None };
+        let owed = (join, each.len());
+        let number = links.conversations.owe_joined(whose, owed, (protocol, db), (asked, is_wanted));
         front.is_alone = true;
         front.block();
         let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
@@ -273,7 +276,9 @@ impl Runner {
         }
         let number = match parts.join {
             Some(join) => {
-                links.conversations.owe_joined(whose, (join, places.len()), (protocol, db), is_wanted)
+                let asked = Asked { command: Some(command.id), since: Some(links.moment) };
+                let owed = (join, places.len());
+                links.conversations.owe_joined(whose, owed, (protocol, db), (asked, is_wanted))
             }
             None => links.conversations.owe(whose, is_wanted),
         };

@@ -106,6 +106,11 @@ impl Routes {
         self.slots.iter().filter(|owner| **owner == node).count()
     }
 
+    /// How many slots nobody has.
+    pub fn unserved(&self) -> usize {
+        self.slots_of(NOBODY)
+    }
+
     /// The number of a server, which it has from now on.
     fn number(&mut self, node: Node) -> Option<NodeNo> {
         let known = self.nodes.iter().position(|known| *known == node);

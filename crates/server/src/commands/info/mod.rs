@@ -146,6 +146,12 @@ fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             write(context, &mut page);
         }
     }
+    if let Some((title, lines)) = context.server.section()
+        && (all || usual || is_asked(&title.to_lowercase()))
+    {
+        page.title(title);
+        lines().iter().for_each(|(name, value)| page.line(name, value));
+    }
     reply.verbatim("txt", page.text.as_bytes());
     Ok(())
 }
