@@ -30,7 +30,7 @@ use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
 use balancing::Balance;
 use election::Election;
 use moves::Moves;
-use orders::Orders;
+use orders::{Ends, Orders};
 use plan::Work;
 use replication::insync::{Loss, Moment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -312,9 +312,12 @@ impl Control {
         self.said(id, name)?.parse().ok()
     }
 
-    /// Ends its part: what is to be done so that another leads at once.
+    /// Ends its part: what is answered to those who wait still, and what is to be done so that another leads at once.
     pub fn end(&mut self) -> Vec<Action> {
-        self.election.end().map(Action::Release).into_iter().collect()
+        self.leave_open();
+        self.give_up(Ends::AtOnce);
+        self.actions.extend(self.election.end().map(Action::Release));
+        std::mem::take(&mut self.actions)
     }
 
     /// For how long a server was not heard of.
@@ -414,7 +417,7 @@ impl Control {
         self.election.look(view, &self.options.own, now, &mut self.actions);
         self.election.go_on(view, self.options.lease, now, &mut self.actions);
         if !self.leads() {
-            self.give_up();
+            self.give_up(Ends::WhenKnown);
         }
         self.go_on_with_orders(now);
         if self.work.is_none() && now >= self.not_before {
@@ -422,16 +425,19 @@ impl Control {
         }
     }
 
-    /// Who is not the leader any more answers nobody who waits for the leader's work.
-    fn give_up(&mut self) {
+    /// Who is not the leader any more does nothing for those who wait for the leader's work, and tells them whether something may have been done.
+    fn give_up(&mut self, ends: Ends) {
         self.tell_what_is_done();
         self.balance = Balance::default();
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }
-        let given_up = self.orders.give_up().into_iter().chain(self.moves.give_up());
-        for ticket in given_up.collect::<Vec<_>>() {
-            self.refuse_to_lead(ticket);
+        let given_up = self.orders.give_up(ends).into_iter().chain(self.moves.give_up());
+        for (ticket, left_open) in given_up.collect::<Vec<_>>() {
+            match left_open {
+                Some(line) => self.answer(ticket, Err(line)),
+                None => self.refuse_to_lead(ticket),
+            }
         }
     }
 }

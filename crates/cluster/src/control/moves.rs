@@ -20,6 +20,8 @@ pub const ATTEMPTS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// and this at most: it is longer than a shard needs for another master.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// What is answered where a request may have been carried out, and nobody sees to it here any more.
+const LEFT_OPEN: &str = "UNKNOWN this config server leads no more, and what was ordered may have been done, or a part of it: it may be said again as it is";
 /// What is answered where no slot is to go anywhere.
 const NOTHING: &str = "nothing is to be moved";
 /// So many moves that have failed are remembered, the last ones.
@@ -106,10 +108,19 @@ pub(super) fn taken_away(view: &View, changed: &[Changed], prefix: &str) -> Vec<
     ids.filter_map(|id| view.moves.get(&id).cloned()).collect()
 }
 
+/// A request that waits to be looked at.
+#[derive(Clone, Debug)]
+struct Asked {
+    ticket: Ticket,
+    request: Request,
+    /// Whether it was looked at before, and may have been carried out then, or in part.
+    is_felt: bool,
+}
+
 /// What is known of moves beside the store.
 #[derive(Debug, Default)]
 pub struct Moves {
-    asked: Vec<(Ticket, Request)>,
+    asked: Vec<Asked>,
     /// By move: the attempt, and how far it is.
     progress: BTreeMap<u64, (u32, String)>,
     /// By move that is switching: the attempt, and the epochs under which it began to.
@@ -121,8 +132,18 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub fn give_up(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.asked).into_iter().map(|(ticket, _)| ticket).collect()
+    /// Gives what is answered where something may have been done; None: nothing was. Masters say again what they have said, until it is over.
+    pub fn give_up(&mut self) -> Vec<(Ticket, Option<String>)> {
+        let answer = |one: Asked| {
+            let is_felt = one.is_felt && !matches!(one.request, Request::Said { .. });
+            (one.ticket, is_felt.then(|| LEFT_OPEN.to_owned()))
+        };
+        std::mem::take(&mut self.asked).into_iter().map(answer).collect()
+    }
+
+    /// What has become of a move that is not there any more; None: nobody here has seen it go.
+    fn has_come(&self, id: u64) -> Option<bool> {
+        self.over.iter().rev().find(|(over, _)| *over == id).map(|(_, has_come)| *has_come)
     }
 
     /// The last moves that are not there any more, and whether each was done, or given up.
@@ -164,6 +185,7 @@ pub struct Followed {
     ticket: Ticket,
     request: Request,
     then: Following,
+    is_felt: bool,
 }
 
 #[derive(Debug)]
@@ -213,7 +235,7 @@ impl Control {
             let rate = self.view().and_then(|view| view.policy).map_or(0, |policy| policy.move_rate);
             return self.answer(ticket, Ok(format!("rate {rate}")));
         }
-        self.moves.asked.push((ticket, request));
+        self.moves.asked.push(Asked { ticket, request, is_felt: false });
         self.not_before = now;
     }
 
@@ -223,27 +245,32 @@ impl Control {
             match then {
                 Following::Answer(text) => self.answer(ticket, Ok(text)),
                 Following::Refuse(text) => self.answer(ticket, Err(text)),
-                Following::Go(request) => self.moves.asked.push((ticket, request)),
+                Following::Go(request) => self.moves.asked.push(Asked { ticket, request, is_felt: true }),
             }
         }
     }
 
-    /// Their change has come to nothing.
-    pub(super) fn ask_again(&mut self, followed: Vec<Followed>) {
-        self.moves.asked.extend(followed.into_iter().map(|one| (one.ticket, one.request)));
+    /// Their change has come to nothing, or may have.
+    pub(super) fn ask_again(&mut self, followed: Vec<Followed>, may_be_done: bool) {
+        self.moves.asked.extend(followed.into_iter().map(|one| Asked {
+            ticket: one.ticket,
+            request: one.request,
+            is_felt: one.is_felt || may_be_done,
+        }));
     }
 
     /// What was said of moves, and what is due by itself.
     pub(super) fn plan_moves(&mut self, draft: &mut Draft, now: Moment) {
         self.moves.forget_what_is_over(&draft.after.moves);
-        for (ticket, request) in std::mem::take(&mut self.moves.asked) {
+        for asked in std::mem::take(&mut self.moves.asked) {
             if draft.is_full() {
-                self.moves.asked.push((ticket, request));
+                self.moves.asked.push(asked);
                 continue;
             }
+            let Asked { ticket, request, is_felt } = asked;
             match self.look_at(draft, request.clone(), now) {
                 Step::Answer(answer) => self.answer(ticket, answer),
-                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
+                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then, is_felt }),
             }
         }
         draft.bound_failed();
@@ -311,7 +338,7 @@ impl Control {
                 draft.then.notes.push(format!("Move {id} is given up, as it was ordered"));
                 Step::Follow(Following::Answer("OK".to_owned()))
             }
-            Request::Cancel(id) => Step::Answer(Err(format!("NOMOVE there is no move {id}"))),
+            Request::Cancel(id) => Step::Answer(self.cancelled(id, draft.after.last_move)),
             Request::Rebalance { by, is_dry } => {
                 if let Some(why) = draft.after.why_no_move().or(draft.after.why_senseless("shards/")) {
                     return refuse(why);
@@ -338,6 +365,20 @@ impl Control {
                 Some(one) if attempt == one.attempt => self.take_word(draft, one, word, now),
                 _ => is_over(id, attempt),
             },
+        }
+    }
+
+    /// What is answered to who cancels a move that is not there: he may say it again, since the first answer was lost.
+    fn cancelled(&self, id: u64, last: u64) -> Result<String, String> {
+        match self.moves.has_come(id) {
+            Some(false) => Ok("OK".to_owned()),
+            Some(true) => {
+                Err(format!("NOMOVE move {id} is done: its slots have come to where they were to be"))
+            }
+            None if id == 0 || id > last => Err(format!("NOMOVE there was no move {id}")),
+            None => Err(format!(
+                "NOMOVE move {id} is over, and nobody knows whether it was done or given up: the status shows whose the slots are"
+            )),
         }
     }
 

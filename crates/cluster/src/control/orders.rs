@@ -1,5 +1,5 @@
 //! What operators want: each order goes on, step by step, until it is carried out, refused, or has waited for too long. An order that has not ended when the leader does is
-//! given again.
+//! given again by who has given it: he is told whether something of it may have been done.
 
 use super::losing::Losing;
 use super::rebalance::Measure;
@@ -48,6 +48,33 @@ pub enum Order {
 }
 
 impl Order {
+    /// Whether it may be said once more though it was done.
+    fn is_safe_again(&self) -> bool {
+        match self {
+            Order::AddShard | Order::Switch(..) | Order::EndRestore(..) => false,
+            Order::Set(..)
+            | Order::Place(..)
+            | Order::Meet(_)
+            | Order::Begin(_)
+            | Order::Remove(..)
+            | Order::Lose(_)
+            | Order::BeginRestore => true,
+        }
+    }
+
+    /// What is answered where it, or a part of it, may have been done, and nobody sees to it here any more.
+    fn left_open(&self) -> String {
+        let what = self.shown();
+        match self.is_safe_again() {
+            true => format!(
+                "UNKNOWN this config server leads no more, and `{what}` may have been done, or a part of it: it may be said again as it is"
+            ),
+            false => format!(
+                "UNKNOWN this config server leads no more, and `{what}` may have been done: look at the status, and say it again if it was not"
+            ),
+        }
+    }
+
     /// In the words of the operator's tool.
     fn shown(&self) -> String {
         match self {
@@ -232,6 +259,17 @@ struct Underway {
     order: Order,
     stage: Stage,
     deadline: Moment,
+    /// Whether something of it may have been done: somebody was asked to be master, or a change was, whose outcome is not known or which was only its first.
+    is_felt: bool,
+}
+
+/// Whether what is under way is waited for by who leads no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// What becomes of a change is told when it is known.
+    WhenKnown,
+    /// The process ends.
+    AtOnce,
 }
 
 /// All orders that are not carried out.
@@ -274,8 +312,23 @@ impl Orders {
         }
     }
 
-    pub fn give_up(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.0).into_keys().collect()
+    /// Nobody knows what has become of a change with which this was to be carried out.
+    pub fn may_be_done(&mut self, ticket: Ticket, done: &Done) {
+        if let Some(under) = self.0.get_mut(&ticket) {
+            under.is_felt |= *done != Done::Tried;
+        }
+    }
+
+    /// Gives up those of which no change is under way, or all, and gives what is answered where something may have been done; None: nothing was.
+    pub fn give_up(&mut self, ends: Ends) -> Vec<(Ticket, Option<String>)> {
+        let is_given_up = |under: &Underway| ends == Ends::AtOnce || !matches!(under.stage, Stage::Under);
+        self.0
+            .extract_if(.., |_, under| is_given_up(under))
+            .map(|(ticket, under)| {
+                let is_felt = under.is_felt || matches!(under.stage, Stage::Under);
+                (ticket, is_felt.then(|| under.order.left_open()))
+            })
+            .collect()
     }
 }
 
@@ -298,7 +351,7 @@ impl Control {
         }
         let patience = if matches!(order, Order::Remove(..)) { COPYING } else { SWITCHING };
         let deadline = now.plus(patience);
-        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline });
+        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline, is_felt: false });
         self.not_before = now;
     }
 
@@ -316,7 +369,7 @@ impl Control {
             let Some(under) = self.orders.0.get_mut(&ticket) else { continue };
             let told = match (done, &under.order) {
                 (Done::Place(id, _), Order::Remove(..)) => {
-                    under.stage = Stage::Copying(id);
+                    (under.stage, under.is_felt) = (Stage::Copying(id), true);
                     continue;
                 }
                 (Done::Tried, _) => {
@@ -324,7 +377,7 @@ impl Control {
                     continue;
                 }
                 (Done::Place(..), Order::Lose(_)) => {
-                    under.stage = Stage::New;
+                    (under.stage, under.is_felt) = (Stage::New, true);
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
@@ -376,7 +429,7 @@ impl Control {
             }
             Next::Promote(id, loss, stage) => {
                 if let Some(under) = self.orders.0.get_mut(&ticket) {
-                    under.stage = stage;
+                    (under.stage, under.is_felt) = (stage, true);
                     self.actions.push(Action::Promote(ticket, id, loss));
                 }
             }

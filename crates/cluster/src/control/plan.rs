@@ -466,6 +466,13 @@ impl Control {
         }
     }
 
+    /// Answers whoever waits for a change that is under way, of which nobody here will hear what has become.
+    pub(super) fn leave_open(&mut self) {
+        if let Some(Work::Asked(then)) = self.work.take_if(|work| matches!(work, Work::Asked(_))) {
+            self.ask_again(then.moves, true);
+        }
+    }
+
     fn tell(&mut self, then: Then) {
         let cluster = self.view.as_ref().map(|view| view.cluster.clone()).unwrap_or_default();
         for joined in then.joined {
@@ -490,6 +497,7 @@ impl Control {
             Outcome::Conflict | Outcome::Unknown(_) | Outcome::Unreached(_) => {
                 // What it was about is thought of anew, by what is known then.
                 self.not_before = now.plus(RETRY);
+                let may_be_done = matches!(outcome, Outcome::Unknown(_));
                 match outcome {
                     Outcome::Unknown(why) | Outcome::Unreached(why) => {
                         // They ask again as long as they want to join.
@@ -504,8 +512,11 @@ impl Control {
                         self.joining.extend(then.joined);
                     }
                 }
-                self.ask_again(then.moves);
+                self.ask_again(then.moves, may_be_done);
                 for (ticket, done) in then.orders {
+                    if may_be_done {
+                        self.orders.may_be_done(ticket, &done);
+                    }
                     self.orders.put_back(ticket, done);
                 }
             }

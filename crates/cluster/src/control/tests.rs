@@ -3,6 +3,7 @@
 //! What shards do among themselves is a model here: a master takes those into its decision that live, and one of the members takes its place when it is dead.
 
 mod balancing;
+mod given_up;
 mod losing;
 mod meeting;
 mod moves;

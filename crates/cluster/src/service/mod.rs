@@ -28,6 +28,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use topology::ServerId;
 
+/// How long those who were told something last have it written to them.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 /// How often time passes for the state machine.
 const TICK: Duration = Duration::from_millis(100);
 /// Letters that may wait for it.
@@ -146,16 +148,21 @@ impl Keeper {
         self.end().await;
     }
 
-    /// Has another lead at once.
+    /// Tells those who wait that nothing more comes, and has another lead at once.
     async fn end(&mut self) {
         for action in self.control.end() {
-            if let Action::Release(lease) = action {
-                let store = self.desk.store.clone();
-                let released = desk::in_thread(move || store.release(lease));
-                // Else the lease ends by itself.
-                let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
+            match action {
+                Action::Release(lease) => {
+                    let store = self.desk.store.clone();
+                    let released = desk::in_thread(move || store.release(lease));
+                    // Else the lease ends by itself.
+                    let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
+                }
+                other => self.act(other),
             }
         }
+        // For what was answered to be on its way.
+        tokio::time::sleep(ANSWERED_WITHIN).await;
     }
 
     fn now(&self) -> Moment {
