@@ -115,7 +115,7 @@ pub enum Event {
     Wants(Ticket, Order),
     /// Something is said of moves.
     Asks(Ticket, Request),
-    /// What became of [`Action::Promote`]: a sentence if the server refuses.
+    /// What became of [`Action::Promote`]: what stands behind `-` if nothing did, or nobody knows.
     Promoted(Ticket, Result<(), String>),
 }
 

@@ -356,10 +356,10 @@ impl Control {
     }
 
     pub(super) fn promoted(&mut self, ticket: Ticket, result: Result<(), String>, _now: Moment) {
-        if let Err(why) = result
+        if let Err(line) = result
             && self.orders.0.remove(&ticket).is_some()
         {
-            self.answer(ticket, Err(format!("ERR the server that was to be master refuses: {why}")));
+            self.answer(ticket, Err(line));
         }
     }
 
@@ -580,6 +580,9 @@ impl Control {
             None => self.best(&others, now),
             Some(id) => others.iter().find(|server| server.id == id).map(|server| server.id),
         };
+        if let Some(away) = chosen.filter(|id| !self.lives(*id, now)) {
+            return refuse(format!("server {away} is not heard of"));
+        }
         let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
         match (chosen.zip(place), to) {
             (Some(_), _) if !matches!(stage, Stage::Tried) => Next::Stage(Stage::Ready(Done::Tried)),

@@ -519,16 +519,16 @@ impl World {
     fn promote(&mut self, id: ServerId, loss: Loss) -> Result<(), String> {
         let line = self.value(&key::server(id)).map(|(line, _, _)| line.clone());
         let place = line.as_deref().and_then(Server::from_line).and_then(|server| server.place);
-        let place = place.ok_or("it has no place")?;
+        let place = place.ok_or("ERR it has no place")?;
         if self.gives_up {
             return Ok(());
         }
         let Some(Standing::Begun(now)) = self.standing(place.shard) else {
-            return Err("not begun".to_owned());
+            return Err("ERR not begun".to_owned());
         };
         let members: BTreeSet<u32> = now.members.iter().map(|member| member.node.0).collect();
         let members = match loss {
-            Loss::Refused if !members.contains(&place.node) => return Err("it is no member".to_owned()),
+            Loss::Refused if !members.contains(&place.node) => return Err("ERR it is no member".to_owned()),
             Loss::Refused => members,
             // It says yes before it has read the decision.
             Loss::Accepted(version) if version.is_some_and(|version| version != now.version) => return Ok(()),

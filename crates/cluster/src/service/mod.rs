@@ -236,7 +236,7 @@ impl Keeper {
                 tokio::task::spawn_local(async move {
                     let result = match server {
                         Some(server) => peer::promote(&desk, &server, master.as_ref(), loss).await,
-                        None => Err("it is gone".to_owned()),
+                        None => Err("ERR the server that was to be master is gone".to_owned()),
                     };
                     // The service may have ended.
                     let _ = desk.letters.send(Letter::Happened(Event::Promoted(ticket, result))).await;

@@ -335,6 +335,27 @@ fn a_server_that_is_known_is_let_in_while_nobody_leads() {
     });
 }
 
+/// It reads what it is asked, and is gone.
+#[test]
+fn what_the_leader_was_asked_that_ends_then_may_have_been_done() {
+    let config = Config::start();
+    let mut client = config.client();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+    let address = listener.local_addr().expect("it has one");
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let _ = std::io::Read::read(&mut socket.expect("somebody comes"), &mut [0; 4096]);
+        }
+    });
+    let away = Leader { name: "d".to_owned(), host: "127.0.0.1".to_owned(), port: address.port() };
+    let put = Write::Put { key: format!("{PREFIX}leader"), value: away.to_line(), lease: None };
+    config.way.change(&Change { compares: Vec::new(), writes: vec![put] });
+    wait_until("it leads no more", || ask(&mut client, &["INFO"]).contains("leads:0\r\n"));
+    let answer = client.call(&["CLUSTER", "ADD-SHARD"]).expect("it answers");
+    let what = format!("UNKNOWN the config server that leads, {address}: ");
+    assert!(is_error(&answer, &what), "{answer:?}");
+}
+
 #[test]
 fn a_store_that_takes_no_changes_is_told_to_all() {
     let config = Config::start();

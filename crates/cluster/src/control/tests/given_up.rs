@@ -130,3 +130,20 @@ fn a_move_that_is_cancelled_twice_is_cancelled() {
     let told = world.requests(Request::Cancel(2));
     assert!(told.as_ref().is_err_and(|why| why.starts_with("NOMOVE move 2 is done")), "{told:?}");
 }
+
+#[test]
+fn who_is_not_heard_of_is_not_asked_to_be_master() {
+    let mut world = world(36);
+    let standing = world.standing(ShardId(0)).expect("it has begun");
+    let other =
+        *standing.members().iter().find(|node| Some(**node) != standing.master()).expect("there is one");
+    let id = world.places[&Place { shard: ShardId(0), node: other }];
+    let at = world.leader().expect("one leads");
+    // It is a member still.
+    let (control, now) = (&mut world.configs[at].control, world.now);
+    control.heard.remove(&id);
+    let told = control.step(Event::Wants(Ticket(700), Order::Switch(ShardId(0), Some(id))), now);
+    let is_refused =
+        |action: &Action| matches!(action, Action::Answer(_, Err(why)) if why.contains("not heard of"));
+    assert!(told.iter().any(is_refused), "{told:?}");
+}
