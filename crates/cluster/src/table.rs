@@ -92,6 +92,12 @@ pub fn of_moves(status: &Value) -> String {
         if let Some(reason) = one["reason"].as_str() {
             let _ = writeln!(reasons, "move {} has failed: {reason}", one["move"]);
         }
+        if let Some(what) = one["waits_for"].as_str() {
+            let _ = writeln!(reasons, "move {} waits: {what}", one["move"]);
+        }
+        if let Some(what) = one["last_failure"].as_str() {
+            let _ = writeln!(reasons, "move {} is tried again: {what}", one["move"]);
+        }
         let (bytes, behind) = (figure("bytes"), figure("behind"));
         let [id, from, to] = ["move", "from", "to"].map(number);
         rows.push([id, from, to, number("slot_count"), stage, number("attempt"), keys, bytes, behind]);
@@ -168,6 +174,18 @@ mod tests {
         for well in [json!(true), json!(null)] {
             assert!(shown(well).starts_with("cluster "));
         }
+    }
+
+    #[test]
+    fn it_is_shown_why_moves_wait() {
+        let moves = [
+            json!({ "move": 3, "stage": "waiting", "waits_for": "move 2 is first" }),
+            json!({ "move": 4, "stage": "copying", "last_failure": "attempt 1 came to nothing: no room" }),
+        ];
+        let shown = of_moves(&json!({ "moves": moves }));
+        let lines =
+            "move 3 waits: move 2 is first\nmove 4 is tried again: attempt 1 came to nothing: no room\n";
+        assert!(shown.ends_with(lines), "{shown}");
     }
 
     #[test]

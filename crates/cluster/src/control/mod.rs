@@ -19,6 +19,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 pub mod view;
+mod waiting;
 
 pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};

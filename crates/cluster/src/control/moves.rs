@@ -17,9 +17,9 @@ use topology::{Move, ServerId, ShardId, SlotRange, Stage};
 /// A move that comes to nothing so often has failed.
 pub const ATTEMPTS_MAX: u32 = 10;
 /// How long the second attempt waits. Each later one waits twice as long as the one before,
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// and this at most: it is longer than a shard needs for another master.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// What is answered where a request may have been carried out, and nobody sees to it here any more.
 const LEFT_OPEN: &str = "UNKNOWN this config server leads no more, and what was ordered may have been done, or a part of it: it may be said again as it is";
 /// What is answered where no slot is to go anywhere.
@@ -127,6 +127,8 @@ pub struct Moves {
     switching: BTreeMap<u64, (u32, Epochs)>,
     /// By move that waits: the attempt, and since when.
     waiting: BTreeMap<u64, (u32, Moment)>,
+    /// By move: the last attempt that came to nothing as long as this one leads, and why.
+    failures: BTreeMap<u64, (u32, String)>,
     /// The last moves that were seen to go, and whether their slots had come to where they were to be.
     over: VecDeque<(u64, bool)>,
 }
@@ -167,10 +169,25 @@ impl Moves {
         self.progress.get(&one.id).filter(|(attempt, _)| *attempt == one.attempt).map_or("", |(_, said)| said)
     }
 
+    /// Since when an attempt waits.
+    pub(super) fn waits_since(&mut self, one: &Move, now: Moment) -> Moment {
+        self.waiting.entry(one.id).or_insert((one.attempt, now)).1
+    }
+
+    /// That an attempt at a move has come to nothing, and why, if that was seen here; None: it is the first.
+    pub fn last_failure(&self, one: &Move) -> Option<String> {
+        let last = one.attempt.checked_sub(1).filter(|last| *last > 0 && is_unfinished(one))?;
+        Some(match self.failures.get(&one.id) {
+            Some((attempt, why)) => format!("attempt {attempt} came to nothing: {why}"),
+            None => format!("attempt {last} came to nothing"),
+        })
+    }
+
     fn forget_what_is_over(&mut self, moves: &BTreeMap<u64, Move>) {
         let stage =
             |id: &u64, attempt: u32| moves.get(id).filter(|one| one.attempt == attempt).map(|one| &one.stage);
         self.progress.retain(|id, _| moves.contains_key(id));
+        self.failures.retain(|id, _| moves.contains_key(id));
         // One that begins to switch is written down a moment after it was said.
         self.switching.retain(|id, (attempt, _)| {
             matches!(stage(id, *attempt), Some(Stage::Copying | Stage::Switching))
@@ -298,28 +315,18 @@ impl Control {
         // A leader that has just begun goes by what it finds.
         let (_, begun) = *self.moves.switching.entry(one.id).or_insert((one.attempt, now));
         if begun != now {
-            draft.try_move_again(one, "another became master of one of the shards");
+            self.try_again(draft, one, "another became master of one of the shards");
         }
     }
 
-    /// It goes on once neither shard takes part in another one, both have masters that live, and an attempt that came to nothing is some time ago.
-    fn plan_waiting(&mut self, draft: &mut Draft, one: Move, now: Moment) {
-        let (_, since) = *self.moves.waiting.entry(one.id).or_insert((one.attempt, now));
-        let pause = match one.attempt {
-            0 | 1 => Duration::ZERO,
-            later => (PAUSE * 2_u32.saturating_pow(later - 2)).min(PAUSE_MAX),
-        };
-        let shards = [one.from, one.to];
-        let is_busy =
-            draft.after.moves.values().any(|other| {
-                other.is_under_way() && [other.from, other.to].iter().any(|it| shards.contains(it))
-            });
-        let has_master = |shard: &ShardId| self.has_living_master(&draft.after, *shard, now);
-        // One that cannot be read may be of the same shards.
-        let is_known = draft.after.why_senseless("moves/").is_none();
-        if is_known && !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
-            draft.put_move(Move { stage: Stage::Copying, ..one });
-        }
+    pub(super) fn moves_mut(&mut self) -> &mut Moves {
+        &mut self.moves
+    }
+
+    fn try_again(&mut self, draft: &mut Draft, one: Move, why: &str) {
+        let shown: String = why.chars().take(REASON_LETTERS_MAX).collect();
+        self.moves.failures.insert(one.id, (one.attempt, shown));
+        draft.try_move_again(one, why);
     }
 
     /// Whether a shard has a master, and that was heard of lately.
@@ -397,7 +404,7 @@ impl Control {
                 return is_over(id, attempt);
             }
             Word::Failed(reason) => {
-                draft.try_move_again(one, &reason);
+                self.try_again(draft, one, &reason);
                 return done();
             }
             Word::FailedForGood(reason) => {
@@ -430,7 +437,7 @@ impl Control {
             }
             // What it has copied is worth nothing: somebody has to begin anew.
             (Stage::Copying | Stage::Switching, _) if said != now => {
-                draft.try_move_again(one, "another became master of one of the shards");
+                self.try_again(draft, one, "another became master of one of the shards");
                 Step::Follow(Following::Refuse(over(id, attempt)))
             }
             _ => is_over(id, attempt),
@@ -601,7 +608,7 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
 }
 
 impl Draft {
-    fn put_move(&mut self, one: Move) {
+    pub(super) fn put_move(&mut self, one: Move) {
         self.write(key::moving(one.id), Some(one.to_line()), None);
         self.after.moves.insert(one.id, one);
     }
