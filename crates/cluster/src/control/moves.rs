@@ -588,7 +588,8 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
         .collect();
     for slot in slots {
         let owner = view.slots.owner(slot).ok_or_else(|| format!("ERR slot {slot} is nobody's"))?;
-        if let Some(from) = from.filter(|from| *from != owner) {
+        // What has come is what was wanted, whoever had it.
+        if let Some(from) = from.filter(|from| *from != owner && owner != to) {
             return Err(format!("ERR slot {slot} is shard {owner}'s, and not shard {from}'s"));
         }
         match on_their_way.get(&slot) {

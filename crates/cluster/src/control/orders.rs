@@ -387,6 +387,9 @@ impl Control {
                         self.view.as_ref().and_then(|view| view.policy).map_or(0, |policy| policy.restore)
                     )
                 }
+                (Done::Policy(Setting::Copies(copies)), _) => {
+                    self.view.as_ref().map_or_else(String::new, |view| told_of_copies(view, copies))
+                }
                 (
                     Done::Policy(_)
                     | Done::OneShardMore(_)
@@ -503,6 +506,10 @@ impl Control {
                 },
             },
             (Order::Set(name, value), _) => match Setting::read(name, value) {
+                Ok(Setting::Shards(shards)) if usize::from(shards) < view.shards.len() => refuse(format!(
+                    "there are {} shards: `remove-shard SHARD` has one go, and its slots to others; then fewer are wanted",
+                    view.shards.len()
+                )),
                 Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
                 Err(why) => refuse(why),
             },
@@ -596,6 +603,18 @@ impl Control {
         }
     }
 
+    /// Why a master does not go of whose shard no other member lives, and what may be done.
+    fn why_needed(&self, id: ServerId, shard: ShardId, now: Moment) -> String {
+        match self.lives(id, now) {
+            true => format!(
+                "server {id} is the only member of shard {shard} that lives: let another server get a copy first, or have the shard go with it (remove-shard {shard})"
+            ),
+            false => format!(
+                "server {id} is master of shard {shard}, and neither it nor another member is heard of: start one; if all are gone for good, promote another server (promote {shard} ID --accept-loss)"
+            ),
+        }
+    }
+
     /// The one with the most of the log, of those that live.
     fn best(&self, servers: &[&Server], now: Moment) -> Option<ServerId> {
         let living = servers.iter().filter(|server| self.lives(server.id, now));
@@ -613,7 +632,10 @@ impl Control {
         let Some(place) = server.place else { return Next::Stage(Stage::Ready(Done::Remove(id))) };
         let standing = view.shards.get(&place.shard);
         if standing.and_then(Standing::master) == Some(place.node) {
-            return self.next_of_switch(view, place.shard, None, stage, now);
+            return match self.next_of_switch(view, place.shard, None, stage, now) {
+                Next::End(Err(_)) => refuse(self.why_needed(id, place.shard, now)),
+                next => next,
+            };
         }
         let members = standing.map(Standing::members).unwrap_or_default();
         let placed = view.placed_in(place.shard);
@@ -659,6 +681,18 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
             let keys = view.why_spoilt(key::POLICY).or_else(|| view.why_spoilt(key::SLOTS));
             keys.or_else(|| view.why_senseless("shards/"))
         }
+    }
+}
+
+/// What is answered to who has said how many copies there are to be: what is there goes by itself nowhere.
+fn told_of_copies(view: &View, copies: u32) -> String {
+    let has_more = |shard: &&ShardId| view.placed_in(**shard).len() as u64 > u64::from(copies);
+    match view.shards.keys().find(has_more) {
+        None => "OK".to_owned(),
+        Some(shard) => format!(
+            "OK: no server is removed by that: shard {shard} has {}, and `remove-server ID` has one go",
+            view.placed_in(*shard).len()
+        ),
     }
 }
 

@@ -855,7 +855,12 @@ fn operators_are_obeyed() {
     world.run_for(Duration::from_secs(6));
     assert_eq!(world.shards().len(), 2);
     let set = |name: &str, value: &str| Order::Set(name.to_owned(), value.to_owned());
-    assert_eq!(order(&mut world, set("copies", "1"), 2), Some(Ok("OK".to_owned())));
+    let told = order(&mut world, set("copies", "1"), 2).expect("it is answered").expect("it is done");
+    assert_eq!(told, "OK: no server is removed by that: shard 0 has 2, and `remove-server ID` has one go");
+    assert_eq!(order(&mut world, set("copies", "2"), 2), Some(Ok("OK".to_owned())));
+    let few = order(&mut world, set("shards", "1"), 2).expect("it is answered");
+    assert!(few.is_err_and(|why| why.contains("there are 2 shards: `remove-shard SHARD`")));
+    assert_eq!(order(&mut world, set("shards", "2"), 2), Some(Ok("OK".to_owned())));
     for (name, value) in
         [("copies", "0"), ("copies", "x"), ("colour", "1"), ("shards", "70000"), ("replace-after", "7")]
     {

@@ -367,7 +367,15 @@ fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
         let _ = writeln!(io::stdout(), "{}", answer.trim_end());
         match progress::named(&answer) {
             Some(ids) if !given.is_short => progress::show(ids, given.watching()?)?,
-            _ => return Ok(()),
+            Some(_) => {
+                // Standard output has the moves, for whoever waits for them.
+                let _ = writeln!(
+                    io::stderr(),
+                    "shard {shard} stays until this is said again when its moves are over"
+                );
+                return Ok(());
+            }
+            None => return Ok(()),
         }
     }
 }

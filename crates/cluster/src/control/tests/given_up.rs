@@ -147,3 +147,60 @@ fn who_is_not_heard_of_is_not_asked_to_be_master() {
         |action: &Action| matches!(action, Action::Answer(_, Err(why)) if why.contains("not heard of"));
     assert!(told.iter().any(is_refused), "{told:?}");
 }
+
+/// What was wanted of one that is lost is told again; it is not asked whose the slots were.
+#[test]
+fn slots_that_have_come_are_not_moved_again_whoever_was_to_give_them() {
+    let mut world = World::new(37, 1, policy(2));
+    (0..4).for_each(|_| world.add_server(""));
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    world.run_for(Duration::from_secs(1));
+    let mut begin = |from: u16, to: u16, first: u16| {
+        let slots = vec![SlotRange { first, last: first + 1 }];
+        let shifts = vec![Shift { from: Some(ShardId(from)), to: ShardId(to), slots }];
+        world.requests(Request::Begin { shifts, begun: BTreeSet::new() })
+    };
+    assert_eq!(begin(0, 1, 16_000), Ok("nothing is to be moved".to_owned()));
+    // The second one is the other's.
+    assert_eq!(begin(1, 0, 8191), Ok("moves 1".to_owned()));
+    assert_eq!(begin(1, 0, 0), Ok("nothing is to be moved".to_owned()));
+}
+
+/// Somebody has begun shards by hand, or what is wanted was written down by an earlier version.
+#[test]
+fn one_shard_more_is_more_than_there_are() {
+    let mut world = World::new(38, 1, policy(2));
+    (0..4).for_each(|_| world.add_server(""));
+    world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    world.run_for(Duration::from_secs(1));
+    let fewer =
+        Write::Put { key: format!("{PREFIX}{}", key::POLICY), value: policy(1).to_line(), lease: None };
+    world.store.change(&Change { compares: Vec::new(), writes: vec![fewer] });
+    world.run_for(Duration::from_secs(1));
+    world.wants(Order::AddShard);
+    world.run_for(Duration::from_secs(1));
+    let (line, ..) = world.value(key::POLICY).expect("it is there");
+    assert_eq!(Policy::from_line(line).map(|policy| policy.shards), Some(3));
+}
+
+#[test]
+fn who_is_the_only_one_that_lives_stays_and_it_is_told_what_may_be_done() {
+    let mut world = world(39);
+    let master = world.standing(ShardId(0)).and_then(|standing| standing.master()).expect("there is one");
+    let id = world.places[&Place { shard: ShardId(0), node: master }];
+    for node in world.nodes.iter_mut().filter(|node| node.server.id != id) {
+        node.is_up = false;
+    }
+    world.run_for(Duration::from_secs(6));
+    let removed = |world: &mut World| {
+        let (at, ticket) = world.wants(Order::Remove(id, super::super::Force::Yes));
+        world.run_for(Duration::from_secs(1));
+        world.configs[at].answers.get(&ticket).cloned().expect("it is answered")
+    };
+    let refused = removed(&mut world).expect_err("it is needed");
+    assert!(refused.contains("only member") && refused.contains("(remove-shard 0)"), "{refused}");
+    world.nodes.iter_mut().for_each(|node| node.is_up = false);
+    world.run_for(Duration::from_secs(6));
+    let refused = removed(&mut world).expect_err("nobody knows that it is gone");
+    assert!(refused.contains("(promote 0 ID --accept-loss)"), "{refused}");
+}
