@@ -66,8 +66,35 @@ pub struct Options {
     pub cluster: String,
     /// The settings that the cluster gets if it has none.
     pub policy: Policy,
+    /// The names of those that whoever has begun this process has said.
+    pub said: BTreeSet<&'static str>,
     /// A leader that is silent for so long is replaced.
     pub lease: Duration,
+}
+
+impl Options {
+    /// What was said to be a new cluster's, and is not so in this one: a sentence each.
+    #[must_use]
+    pub fn differing(&self, policy: &Policy) -> Vec<String> {
+        let (own, span) = (&self.policy, |span: Duration| format!("{} ms", span.as_millis()));
+        let awaits = |policy: &Policy| if policy.restore == 0 { "no" } else { "yes" }.to_owned();
+        let all = [
+            ("copies", own.copies.to_string(), policy.copies.to_string()),
+            ("shards", own.shards.to_string(), policy.shards.to_string()),
+            ("replace-after", span(own.replace_after), span(policy.replace_after)),
+            ("await-restore", awaits(own), awaits(policy)),
+        ];
+        all.into_iter()
+            .filter(|(name, own, now)| self.said.contains(name) && own != now)
+            .map(|(name, own, now)| {
+                let remedy = match name {
+                    "await-restore" => "it counts where a cluster begins only".to_owned(),
+                    _ => format!("`tarn cluster set {name} VALUE` changes it"),
+                };
+                format!("--{name} is {own}, and the cluster, which is there already, has {now}: {remedy}")
+            })
+            .collect()
+    }
 }
 
 /// Tells which request an answer is to.

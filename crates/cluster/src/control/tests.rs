@@ -8,6 +8,7 @@ mod losing;
 mod meeting;
 mod moves;
 mod senseless;
+mod settings;
 mod waiting;
 
 use super::view::key;
@@ -224,6 +225,7 @@ impl World {
             own,
             cluster: format!("{:040x}", self.births),
             policy: self.policy,
+            said: BTreeSet::new(),
             lease: Duration::from_secs(3),
         };
         Config {

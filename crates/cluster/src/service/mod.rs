@@ -90,6 +90,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
         silent: SILENT.into(),
         told: 0,
         not_before: Instant::now(),
+        has_compared: false,
     };
     keeper.run(incoming).await;
     Ok(())
@@ -123,6 +124,8 @@ struct Keeper {
     told: u64,
     /// When the next topology may be published.
     not_before: Instant,
+    /// Whether it was looked whether the cluster has the settings that were said for it.
+    has_compared: bool,
 }
 
 impl Keeper {
@@ -205,6 +208,19 @@ impl Keeper {
         let now = self.now();
         for action in self.control.step(event, now) {
             self.act(action);
+        }
+        self.compare_settings();
+    }
+
+    /// Says once which of the settings that were said are not the cluster's.
+    fn compare_settings(&mut self) {
+        if self.has_compared {
+            return;
+        }
+        let Some(policy) = self.control.view().and_then(|view| view.policy) else { return };
+        self.has_compared = true;
+        for sentence in self.desk.settings.control.differing(&policy) {
+            log!(Warning, "{sentence}");
         }
     }
 

@@ -158,6 +158,7 @@ impl Config {
                     auto_rebalance: None,
                     rebalance_threshold: Policy::REBALANCE_THRESHOLD,
                 },
+                said: std::collections::BTreeSet::new(),
                 lease: Duration::from_secs(3),
             },
         };
