@@ -250,7 +250,9 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
-        ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
+        ["restore", dir] => {
+            return backup::restore(&given.reach()?, Path::new(dir), &backup::Stand::default());
+        }
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
             let mut request = vec!["CLUSTER", "SWITCH", shard];

@@ -4,7 +4,7 @@ use crate::ending::{Ending, Orders, pause, stopped};
 use crate::limits::{ANSWER, FORGETTING, LOOKING, PAUSE, REQUEST};
 use crate::place::{Entry, Place};
 use crate::screen::say;
-use crate::target::bookmark::{ASKED, CUT_OVER, FIRST_SOURCE, Stage, TAKEN, Tags};
+use crate::target::bookmark::{ASKED, CUT_OVER, ENDED, FIRST_SOURCE, Stage, TAKEN, Tags};
 use crate::target::{Job, Target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +38,12 @@ fn ask(target: &mut Target, orders: &Orders) -> Result<(), Ending> {
     while began.elapsed() < ANSWER {
         match target.value(CUT_OVER)? {
             Some(value) if value == TAKEN => return heard(),
+            Some(value) if value == ENDED => {
+                say(
+                    "the import into this target has heard the request, and has ended without a cut-over: it says why",
+                );
+                return Ok(());
+            }
             Some(_) => {}
             None => return gone(target),
         }
@@ -73,8 +79,8 @@ pub fn take(target: &mut Target) -> Result<(), Ending> {
     write(target, TAKEN)
 }
 
-/// Takes away that the request is heard, where an attempt ends that has heard it, and has not made the cut-over: who asks then is not told that it goes on. As far as the target
-/// takes that at once; else it goes by itself.
+/// Tells that the request is heard by nobody any more, where an attempt ends that has heard it, and has not made the cut-over. As far as the target takes that at once; else what
+/// was told goes by itself.
 pub fn forget(place: &Place, entry: &Entry, tags: &Arc<Tags>, owner: u64) {
     let (place, entry, tags) = (place.clone(), entry.clone(), tags.clone());
     let orders = Orders::default();
@@ -83,7 +89,7 @@ pub fn forget(place: &Place, entry: &Entry, tags: &Arc<Tags>, owner: u64) {
         let mut target = Target::open(&place, &entry, &its, &tags)?;
         let is_own = target.state_of(FIRST_SOURCE)?.is_some_and(|state| state.owner == owner);
         match is_own && target.value(CUT_OVER)?.is_some_and(|value| value == TAKEN) {
-            true => target.remove(CUT_OVER),
+            true => write(&mut target, ENDED),
             false => Ok(()),
         }
     };
