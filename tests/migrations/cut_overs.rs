@@ -122,7 +122,7 @@ fn who_asks_after_an_import_that_has_ended_is_not_told_that_it_is_heard() {
     let mut import = Import::begin(relay.address(), target.address(), &[]);
     import.await_stream();
     // So that it is not nearly there.
-    relay.throttle(Way::Back, 1);
+    relay.throttle(Way::Back, 40_000);
     let mut client = source.connect().unwrap();
     for _ in 0..50 {
         call_line_well(&mut client, &format!("SET late {}", "x".repeat(100_000)));
