@@ -505,14 +505,7 @@ impl Control {
                     None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
                 },
             },
-            (Order::Set(name, value), _) => match Setting::read(name, value) {
-                Ok(Setting::Shards(shards)) if usize::from(shards) < view.shards.len() => refuse(format!(
-                    "there are {} shards: `remove-shard SHARD` has one go, and its slots to others; then fewer are wanted",
-                    view.shards.len()
-                )),
-                Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
-                Err(why) => refuse(why),
-            },
+            (Order::Set(name, value), _) => next_of_setting(view, name, value),
         }
     }
 
@@ -693,6 +686,17 @@ fn told_of_copies(view: &View, copies: u32) -> String {
             "OK: no server is removed by that: shard {shard} has {}, and `remove-server ID` has one go",
             view.placed_in(*shard).len()
         ),
+    }
+}
+
+fn next_of_setting(view: &View, name: &str, value: &str) -> Next {
+    match Setting::read(name, value) {
+        Ok(Setting::Shards(shards)) if usize::from(shards) < view.shards.len() => refuse(format!(
+            "there are {} shards: `remove-shard SHARD` has one go, and its slots to others; then fewer are wanted",
+            view.shards.len()
+        )),
+        Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
+        Err(why) => refuse(why),
     }
 }
 

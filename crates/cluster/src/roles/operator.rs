@@ -293,9 +293,17 @@ pub fn run(words: &[String]) -> Result<(), String> {
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
     let answer = given.ask(&request, patience)?;
-    let answer = match all.as_slice() {
-        ["status"] if !given.is_json => table::of(&read(&answer)),
-        ["moves"] if given.is_json => {
+    let answer = shown(&all, given.is_json, answer);
+    // A closed pipe has read enough.
+    let _ = writeln!(io::stdout(), "{}", answer.trim_end());
+    Ok(())
+}
+
+/// What is shown of an answer.
+fn shown(command: &[&str], is_json: bool, answer: String) -> String {
+    match command {
+        ["status"] if !is_json => table::of(&read(&answer)),
+        ["moves"] if is_json => {
             // What is read by a program is what it always was.
             let status = read(&answer);
             warn(&status);
@@ -303,10 +311,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         }
         ["moves"] => table::of_moves(&read(&answer)),
         _ => answer,
-    };
-    // A closed pipe has read enough.
-    let _ = writeln!(io::stdout(), "{}", answer.trim_end());
-    Ok(())
+    }
 }
 
 /// Whether a status, as JSON, is of a config server with which all is well, and that reaches the one that leads: whose it is if there is such a one.

@@ -14,7 +14,7 @@ use crate::ending::{Ending, Orders, pause, stopped};
 use crate::following::{Task, run as follow};
 use crate::limits::{LONG_PAUSE, PAUSE};
 use crate::options::Options;
-use crate::place::Place;
+use crate::place::{Entry, Place};
 use crate::screen::{Gauge, say, show};
 use crate::target::bookmark::{ASKED, CUT_OVER, Stage, State, Tags};
 use crate::target::{Kind, Slots, Target, is_anothers};
@@ -192,14 +192,7 @@ fn attempt(
         let beside = Beside::new(at, place, from_entry.clone(), own);
         course.parts.push(Part { name, beside, gauge, thread: Some(thread) });
     }
-    let ended = course.watch();
-    if ended.is_err() && course.is_asked {
-        asking::forget(&to, to_entry, tags, owner);
-    }
-    match ended {
-        Err(Ending::Interrupted) => stopped(course.interrupted()),
-        ended => ended,
-    }
+    course.run((&to, to_entry), tags)
 }
 
 /// A source, as keys of the target name it.
@@ -344,6 +337,18 @@ fn slots_have_moved<T>() -> Result<T, Ending> {
 }
 
 impl Course<'_> {
+    /// Watches until the end, and has nobody believe that a request for it is heard where there is none.
+    fn run(&mut self, (to, to_entry): (&Place, &Entry), tags: &Arc<Tags>) -> Result<(), Ending> {
+        let ended = self.watch();
+        if ended.is_err() && self.is_asked {
+            asking::forget(to, to_entry, tags, self.owner);
+        }
+        match ended {
+            Err(Ending::Interrupted) => stopped(self.interrupted()),
+            ended => ended,
+        }
+    }
+
     fn watch(&mut self) -> Result<(), Ending> {
         let ended = self.watch_until();
         if self.is_asked && matches!(ended, Err(Ending::NeedsCopy(_))) {
