@@ -257,7 +257,8 @@ fn an_operator_sees_how_slots_move() {
     // Said again it finds nothing to do.
     assert_eq!(shown(&["move-slots", "1", "0-1999", "5000"]), "nothing is to be moved\n");
     let refused = |words: &[&str]| refused_by("cluster", &[words, &["--config", &place]].concat());
-    assert!(refused(&["move-slots", "1", "0-1", "--from", "0"]).contains("slot 0 is shard 1's"));
+    assert_eq!(shown(&["move-slots", "1", "0-1", "--from", "0"]), "nothing is to be moved\n");
+    assert!(refused(&["move-slots", "0", "0-1", "--from", "0"]).contains("cannot give slots to itself"));
     assert!(refused(&["move-slots", "7", "0-1"]).contains("no shard 7"));
     assert!(refused(&["move-slots", "0", "16384"]).contains("slots are 0 to 16383"));
     assert!(refused(&["cancel-move", "99"]).contains("no move 99"));

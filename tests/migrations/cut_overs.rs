@@ -113,6 +113,30 @@ fn a_cut_over_that_two_ask_for_is_heard_by_both() {
     must_be_equal(&source, target.address());
 }
 
+/// It has heard that it is to end, and is ended before it does.
+#[test]
+fn who_asks_after_an_import_that_has_ended_is_not_told_that_it_is_heard() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let relay = Relay::to(source.address()).unwrap();
+    let mut import = Import::begin(relay.address(), target.address(), &[]);
+    import.await_stream();
+    // So that it is not nearly there.
+    relay.throttle(Way::Back, 40_000);
+    let mut client = source.connect().unwrap();
+    for _ in 0..50 {
+        call_line_well(&mut client, &format!("SET late {}", "x".repeat(100_000)));
+    }
+    let mut here = target.connect().unwrap();
+    call_line_well(&mut here, "SET tarn-migrate:cut-over asked");
+    wait_until("it is heard", || ask(&mut here, &["GET", "tarn-migrate:cut-over"]) == "taken");
+    import.signal("-TERM");
+    assert!(!import.wait().success());
+    let to = format!("redis://{}", target.address());
+    let why = complaint("migrate", &["cut-over", "--to", &to]);
+    assert!(why.contains("no import has heard the request"), "{why}");
+}
+
 #[test]
 fn a_cut_over_is_refused_where_no_import_runs() {
     let (source, target) = (redis(&[]), tarn_server());

@@ -202,7 +202,8 @@ impl Asking {
         self.next(patience)
     }
 
-    fn hear_text(&mut self, words: &[&str], patience: Duration) -> Result<String, Failure> {
+    /// The same where it is text.
+    pub fn hear_text(&mut self, words: &[&str], patience: Duration) -> Result<String, Failure> {
         match self.hear(words, patience)? {
             Value::Simple(text) | Value::Bulk(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
             _ => Err(Failure::Said(format!("{} says something that is no text", self.name))),

@@ -37,6 +37,8 @@ pub const VALUE_BYTES_UNKNOWN: usize = 512 << 10;
 pub const DIFFERENCES_TOLD_MAX: usize = 10;
 /// How long whoever asks for the cut-over waits until the import has seen it: it looks twice a second.
 pub const ANSWER: Duration = Duration::from_secs(10);
+/// How long an attempt that has come to nothing tries to take away that it has heard the request.
+pub const FORGETTING: Duration = Duration::from_secs(2);
 /// How long a request for the cut-over counts that no import has seen.
 pub const REQUEST: Duration = Duration::from_secs(60);
 /// How long writers are held at the source for the end, unless an option says so.

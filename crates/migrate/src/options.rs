@@ -20,7 +20,7 @@ a node of a cluster stands for all of its masters, a target that is one for the 
 and a password, redis://USER:PASSWORD@HOST:PORT, and is rediss://... for TLS. Shows each second how far it is. Ctrl-C ends it;
 the same command goes on from there, as long as the source still has what was written since.
 
-  --verify             at the cut-over, compare the values of all keys
+  --verify             at the cut-over, compare the values of all keys (not the times to live of fields of hashes)
   --until-caught-up    cut over as soon as everything has come
   --hold SECONDS       writers are held at the source that long for the cut-over (60; 0: they are not held)
   --into-nonempty      the target may have keys; those that the source has, too, are replaced, and the others stay
@@ -32,8 +32,9 @@ the same command goes on from there, as long as the source still has what was wr
 
 Usage: tarn migrate cut-over --to redis://HOST:PORT
 
-Has the import into this target end: writers are held at the source, the rest comes, times to live are put right, and, with
---verify, all values are compared. Then it ends with 0, and clients can go to the target. docs/migrate.md has the steps.";
+Asks the import into this target to end: writers are held at the source, the rest comes, times to live are put right, and, if
+the import was begun with --verify, all values are compared. Ends with 0 as soon as the import has heard it, whatever comes of
+it: that says the import, and its own exit status. Takes --to and the options of TLS only. docs/migrate.md has the steps.";
 
 /// What is asked.
 pub struct Options {
@@ -95,11 +96,24 @@ struct Given {
     hold: Option<String>,
     into_nonempty: bool,
     anew: bool,
+    /// The names of the options.
+    said: Vec<String>,
 }
+
+/// What `cut-over` takes: the import has all else.
+const OF_CUT_OVER: [&str; 5] = ["to", "cacert", "cacertdir", "cert", "key"];
 
 fn read(words: &[String]) -> Result<Asked, String> {
     let given = Given::read(words)?;
+    if given.command.as_deref() == Some("cut-over")
+        && let Some(stray) = given.said.iter().find(|name| !OF_CUT_OVER.contains(&name.as_str()))
+    {
+        return Err(format!(
+            "'cut-over' takes no --{stray}, which is for the import that it asks to end; see --help"
+        ));
+    }
     let to = given.to.as_deref().ok_or("--to says where the data go; see --help")?;
+    given.refuse_idle_files()?;
     let to = given.entry(to)?;
     if let Some(command) = &given.command {
         return match command.as_str() {
@@ -159,8 +173,23 @@ impl Given {
                 "anew" => given.anew = true,
                 other => return Err(format!("there is no option --{other}; see --help")),
             }
+            given.said.push(name);
         }
         Ok(given)
+    }
+
+    /// Refuses what TLS is spoken by where nobody speaks it: who names it does not want a password to go as it is.
+    fn refuse_idle_files(&self) -> Result<(), String> {
+        let is_tls = |url: &String| Url::parse(url).is_ok_and(|url| url.is_secure);
+        let addresses = [&self.from, &self.to].into_iter().flatten();
+        let idle =
+            self.said.iter().find(|name| matches!(name.as_str(), "cacert" | "cacertdir" | "cert" | "key"));
+        match idle {
+            Some(name) if !addresses.into_iter().any(is_tls) => {
+                Err(format!("--{name} is for TLS, and no address says rediss://"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn entry(&self, url: &str) -> Result<(Place, Entry), String> {
@@ -191,5 +220,18 @@ mod tests {
         assert!(wrong("--to redis://a --from rediss://b").contains("authority"));
         assert_eq!(wrong("--to redis://a --from redis://b --hold 0 --verify"), "");
         assert_eq!(wrong("cut-over --to redis://a"), "");
+        for stray in
+            ["--from redis://b", "--verify", "--hold 9", "--anew", "--until-caught-up", "--into-nonempty"]
+        {
+            let name = stray.split(' ').next().unwrap_or_default();
+            let told = wrong(&format!("cut-over --to redis://a {stray}"));
+            assert!(told.contains(&format!("takes no {name}")), "{told}");
+        }
+        for name in ["--cacert", "--cacertdir", "--cert", "--key"] {
+            let idle = format!("{name} is for TLS, and no address says rediss://");
+            assert_eq!(wrong(&format!("--to redis://a --from redis://b {name} x")), idle);
+            assert_eq!(wrong(&format!("cut-over --to redis://a {name} x")), idle);
+            assert!(!wrong(&format!("--to redis://a --from rediss://b {name} x")).contains("is for TLS"));
+        }
     }
 }

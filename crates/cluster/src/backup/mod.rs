@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use topology::{Server, Topology};
 
-pub use restoring::restore;
+pub use restoring::{Stand, restore};
 pub use taking::{take, verify};
 
 /// How many shards a backup has.

@@ -8,7 +8,7 @@ use crate::asking::{Asking, Repeats, is_unable};
 use crate::screen::Screen;
 use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use topology::{Server, ShardId, SlotMap, Topology};
@@ -18,11 +18,34 @@ const LOOKING: Duration = Duration::from_millis(100);
 /// How long it may take until there are as many shards as the backup has.
 const BEGINNING: Duration = Duration::from_secs(60);
 
+/// How far a restore is, for whoever may end it.
+#[derive(Default)]
+pub struct Stand(AtomicU8);
+
+/// Nobody has asked for slots to have owners.
+const BRINGS: u8 = 0;
+/// Nor will anybody.
+const GIVEN_UP: u8 = 1;
+/// That is asked for, or was.
+const ENDS: u8 = 2;
+
+impl Stand {
+    /// Has it come to nothing; false: it is too late, and not known whether all is restored.
+    pub fn give_up(&self) -> bool {
+        self.become_one(GIVEN_UP)
+    }
+
+    fn become_one(&self, next: u8) -> bool {
+        let before = self.0.compare_exchange(BRINGS, next, Ordering::SeqCst, Ordering::SeqCst);
+        before.is_ok() || before == Err(next)
+    }
+}
+
 /// Brings a backup to a new cluster.
 ///
 /// # Errors
 /// One sentence. The cluster has nothing then, unless the sentence says otherwise.
-pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
+pub fn restore(reach: &Reach, dir: &Path, stand: &Stand) -> Result<(), String> {
     let manifest = taking::verify(dir)?;
     let mut screen = Screen::new();
     let restore = begin(reach)?;
@@ -38,6 +61,9 @@ pub fn restore(reach: &Reach, dir: &Path) -> Result<(), String> {
     for (shard, mut one) in brought {
         one.confirm().map_err(|why| unfinished(shard, &why))?;
         epochs.push((shard, one.epoch));
+    }
+    if !stand.become_one(ENDS) {
+        return Err("it was ended: nothing is restored".to_owned());
     }
     end(reach, restore, (&slots, &epochs))?;
     screen.say(&format!("{} shards have what the backup holds, and the slots that they had", targets.len()));
@@ -167,4 +193,17 @@ fn bring_all(
         }
     });
     failed.into_inner().map_or(Ok(brought.into_inner()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_a_restore_knows_whether_something_may_come_of_it() {
+        let (early, late) = (Stand::default(), Stand::default());
+        assert!(early.give_up() && early.give_up());
+        assert!(!early.become_one(ENDS), "nobody asks for it any more");
+        assert!(late.become_one(ENDS) && !late.give_up());
+    }
 }

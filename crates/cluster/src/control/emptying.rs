@@ -13,6 +13,10 @@ use topology::{Move, ServerId, ShardId};
 /// Has the shard go of which a server is the only one, if it has no slots: as all stands when it is done, and not when whoever wants it has looked.
 pub fn remove_shard_of(draft: &mut Draft, id: ServerId) -> Step {
     let view = &draft.after;
+    // It is said again.
+    if view.removed.contains(&id) && !view.servers.contains_key(&id) {
+        return Step::Answer(Ok(format!("server {id} is removed")));
+    }
     let shard = view.servers.get(&id).and_then(shard_of);
     let is_alone = |shard: &ShardId| view.placed_in(*shard).len() == 1 && view.slots.count_of(*shard) == 0;
     match shard.filter(is_alone) {

@@ -57,7 +57,9 @@ impl Control {
             Stage::Losing(told) if leads => self.bury(view, losing, decision, told.clone(), now),
             Stage::Losing(_) => Next::Wait,
             // It was said before, and is said again.
-            _ if leads && losing.named().next().is_some() => {
+            _ if leads
+                && (losing.named().next().is_some() || losing.gone.is_some() && self.lives(*heir, now)) =>
+            {
                 let told = format!("server {heir} is master of shard {shard}");
                 self.bury(view, losing, decision, told, now)
             }

@@ -19,6 +19,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 pub mod view;
+mod waiting;
 
 pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
@@ -30,7 +31,7 @@ use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
 use balancing::Balance;
 use election::Election;
 use moves::Moves;
-use orders::Orders;
+use orders::{Ends, Orders};
 use plan::Work;
 use replication::insync::{Loss, Moment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,8 +66,35 @@ pub struct Options {
     pub cluster: String,
     /// The settings that the cluster gets if it has none.
     pub policy: Policy,
+    /// The names of those that whoever has begun this process has said.
+    pub said: BTreeSet<&'static str>,
     /// A leader that is silent for so long is replaced.
     pub lease: Duration,
+}
+
+impl Options {
+    /// What was said to be a new cluster's, and is not so in this one: a sentence each.
+    #[must_use]
+    pub fn differing(&self, policy: &Policy) -> Vec<String> {
+        let (own, span) = (&self.policy, |span: Duration| format!("{} ms", span.as_millis()));
+        let awaits = |policy: &Policy| if policy.restore == 0 { "no" } else { "yes" }.to_owned();
+        let all = [
+            ("copies", own.copies.to_string(), policy.copies.to_string()),
+            ("shards", own.shards.to_string(), policy.shards.to_string()),
+            ("replace-after", span(own.replace_after), span(policy.replace_after)),
+            ("await-restore", awaits(own), awaits(policy)),
+        ];
+        all.into_iter()
+            .filter(|(name, own, now)| self.said.contains(name) && own != now)
+            .map(|(name, own, now)| {
+                let remedy = match name {
+                    "await-restore" => "it counts where a cluster begins only".to_owned(),
+                    _ => format!("`tarn cluster set {name} VALUE` changes it"),
+                };
+                format!("--{name} is {own}, and the cluster, which is there already, has {now}: {remedy}")
+            })
+            .collect()
+    }
 }
 
 /// Tells which request an answer is to.
@@ -115,7 +143,7 @@ pub enum Event {
     Wants(Ticket, Order),
     /// Something is said of moves.
     Asks(Ticket, Request),
-    /// What became of [`Action::Promote`]: a sentence if the server refuses.
+    /// What became of [`Action::Promote`]: what stands behind `-` if nothing did, or nobody knows.
     Promoted(Ticket, Result<(), String>),
 }
 
@@ -312,9 +340,12 @@ impl Control {
         self.said(id, name)?.parse().ok()
     }
 
-    /// Ends its part: what is to be done so that another leads at once.
+    /// Ends its part: what is answered to those who wait still, and what is to be done so that another leads at once.
     pub fn end(&mut self) -> Vec<Action> {
-        self.election.end().map(Action::Release).into_iter().collect()
+        self.leave_open();
+        self.give_up(Ends::AtOnce);
+        self.actions.extend(self.election.end().map(Action::Release));
+        std::mem::take(&mut self.actions)
     }
 
     /// For how long a server was not heard of.
@@ -414,7 +445,7 @@ impl Control {
         self.election.look(view, &self.options.own, now, &mut self.actions);
         self.election.go_on(view, self.options.lease, now, &mut self.actions);
         if !self.leads() {
-            self.give_up();
+            self.give_up(Ends::WhenKnown);
         }
         self.go_on_with_orders(now);
         if self.work.is_none() && now >= self.not_before {
@@ -422,16 +453,19 @@ impl Control {
         }
     }
 
-    /// Who is not the leader any more answers nobody who waits for the leader's work.
-    fn give_up(&mut self) {
+    /// Who is not the leader any more does nothing for those who wait for the leader's work, and tells them whether something may have been done.
+    fn give_up(&mut self, ends: Ends) {
         self.tell_what_is_done();
         self.balance = Balance::default();
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }
-        let given_up = self.orders.give_up().into_iter().chain(self.moves.give_up());
-        for ticket in given_up.collect::<Vec<_>>() {
-            self.refuse_to_lead(ticket);
+        let given_up = self.orders.give_up(ends).into_iter().chain(self.moves.give_up());
+        for (ticket, left_open) in given_up.collect::<Vec<_>>() {
+            match left_open {
+                Some(line) => self.answer(ticket, Err(line)),
+                None => self.refuse_to_lead(ticket),
+            }
         }
     }
 }

@@ -17,9 +17,11 @@ use topology::{Move, ServerId, ShardId, SlotRange, Stage};
 /// A move that comes to nothing so often has failed.
 pub const ATTEMPTS_MAX: u32 = 10;
 /// How long the second attempt waits. Each later one waits twice as long as the one before,
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// and this at most: it is longer than a shard needs for another master.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// What is answered where a request may have been carried out, and nobody sees to it here any more.
+const LEFT_OPEN: &str = "UNKNOWN this config server leads no more, and what was ordered may have been done, or a part of it: it may be said again as it is";
 /// What is answered where no slot is to go anywhere.
 const NOTHING: &str = "nothing is to be moved";
 /// So many moves that have failed are remembered, the last ones.
@@ -106,23 +108,44 @@ pub(super) fn taken_away(view: &View, changed: &[Changed], prefix: &str) -> Vec<
     ids.filter_map(|id| view.moves.get(&id).cloned()).collect()
 }
 
+/// A request that waits to be looked at.
+#[derive(Clone, Debug)]
+struct Asked {
+    ticket: Ticket,
+    request: Request,
+    /// Whether it was looked at before, and may have been carried out then, or in part.
+    is_felt: bool,
+}
+
 /// What is known of moves beside the store.
 #[derive(Debug, Default)]
 pub struct Moves {
-    asked: Vec<(Ticket, Request)>,
+    asked: Vec<Asked>,
     /// By move: the attempt, and how far it is.
     progress: BTreeMap<u64, (u32, String)>,
     /// By move that is switching: the attempt, and the epochs under which it began to.
     switching: BTreeMap<u64, (u32, Epochs)>,
     /// By move that waits: the attempt, and since when.
     waiting: BTreeMap<u64, (u32, Moment)>,
+    /// By move: the last attempt that came to nothing as long as this one leads, and why.
+    failures: BTreeMap<u64, (u32, String)>,
     /// The last moves that were seen to go, and whether their slots had come to where they were to be.
     over: VecDeque<(u64, bool)>,
 }
 
 impl Moves {
-    pub fn give_up(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.asked).into_iter().map(|(ticket, _)| ticket).collect()
+    /// Gives what is answered where something may have been done; None: nothing was. Masters say again what they have said, until it is over.
+    pub fn give_up(&mut self) -> Vec<(Ticket, Option<String>)> {
+        let answer = |one: Asked| {
+            let is_felt = one.is_felt && !matches!(one.request, Request::Said { .. });
+            (one.ticket, is_felt.then(|| LEFT_OPEN.to_owned()))
+        };
+        std::mem::take(&mut self.asked).into_iter().map(answer).collect()
+    }
+
+    /// What has become of a move that is not there any more; None: nobody here has seen it go.
+    fn has_come(&self, id: u64) -> Option<bool> {
+        self.over.iter().rev().find(|(over, _)| *over == id).map(|(_, has_come)| *has_come)
     }
 
     /// The last moves that are not there any more, and whether each was done, or given up.
@@ -146,10 +169,25 @@ impl Moves {
         self.progress.get(&one.id).filter(|(attempt, _)| *attempt == one.attempt).map_or("", |(_, said)| said)
     }
 
+    /// Since when an attempt waits.
+    pub(super) fn waits_since(&mut self, one: &Move, now: Moment) -> Moment {
+        self.waiting.entry(one.id).or_insert((one.attempt, now)).1
+    }
+
+    /// That an attempt at a move has come to nothing, and why, if that was seen here; None: it is the first.
+    pub fn last_failure(&self, one: &Move) -> Option<String> {
+        let last = one.attempt.checked_sub(1).filter(|last| *last > 0 && is_unfinished(one))?;
+        Some(match self.failures.get(&one.id) {
+            Some((attempt, why)) => format!("attempt {attempt} came to nothing: {why}"),
+            None => format!("attempt {last} came to nothing"),
+        })
+    }
+
     fn forget_what_is_over(&mut self, moves: &BTreeMap<u64, Move>) {
         let stage =
             |id: &u64, attempt: u32| moves.get(id).filter(|one| one.attempt == attempt).map(|one| &one.stage);
         self.progress.retain(|id, _| moves.contains_key(id));
+        self.failures.retain(|id, _| moves.contains_key(id));
         // One that begins to switch is written down a moment after it was said.
         self.switching.retain(|id, (attempt, _)| {
             matches!(stage(id, *attempt), Some(Stage::Copying | Stage::Switching))
@@ -164,6 +202,7 @@ pub struct Followed {
     ticket: Ticket,
     request: Request,
     then: Following,
+    is_felt: bool,
 }
 
 #[derive(Debug)]
@@ -213,7 +252,7 @@ impl Control {
             let rate = self.view().and_then(|view| view.policy).map_or(0, |policy| policy.move_rate);
             return self.answer(ticket, Ok(format!("rate {rate}")));
         }
-        self.moves.asked.push((ticket, request));
+        self.moves.asked.push(Asked { ticket, request, is_felt: false });
         self.not_before = now;
     }
 
@@ -223,27 +262,32 @@ impl Control {
             match then {
                 Following::Answer(text) => self.answer(ticket, Ok(text)),
                 Following::Refuse(text) => self.answer(ticket, Err(text)),
-                Following::Go(request) => self.moves.asked.push((ticket, request)),
+                Following::Go(request) => self.moves.asked.push(Asked { ticket, request, is_felt: true }),
             }
         }
     }
 
-    /// Their change has come to nothing.
-    pub(super) fn ask_again(&mut self, followed: Vec<Followed>) {
-        self.moves.asked.extend(followed.into_iter().map(|one| (one.ticket, one.request)));
+    /// Their change has come to nothing, or may have.
+    pub(super) fn ask_again(&mut self, followed: Vec<Followed>, may_be_done: bool) {
+        self.moves.asked.extend(followed.into_iter().map(|one| Asked {
+            ticket: one.ticket,
+            request: one.request,
+            is_felt: one.is_felt || may_be_done,
+        }));
     }
 
     /// What was said of moves, and what is due by itself.
     pub(super) fn plan_moves(&mut self, draft: &mut Draft, now: Moment) {
         self.moves.forget_what_is_over(&draft.after.moves);
-        for (ticket, request) in std::mem::take(&mut self.moves.asked) {
+        for asked in std::mem::take(&mut self.moves.asked) {
             if draft.is_full() {
-                self.moves.asked.push((ticket, request));
+                self.moves.asked.push(asked);
                 continue;
             }
+            let Asked { ticket, request, is_felt } = asked;
             match self.look_at(draft, request.clone(), now) {
                 Step::Answer(answer) => self.answer(ticket, answer),
-                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then }),
+                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then, is_felt }),
             }
         }
         draft.bound_failed();
@@ -276,30 +320,20 @@ impl Control {
             master.is_none_or(|master| self.silence(master.id, now) >= SILENT)
         };
         if begun != epochs {
-            draft.try_move_again(one, "another became master of one of the shards");
+            self.try_again(draft, one, "another became master of one of the shards");
         } else if let Some(shard) = [one.from, one.to].into_iter().find(|shard| is_silent(*shard)) {
-            draft.try_move_again(one, &format!("shard {shard} has no master that is heard of"));
+            self.try_again(draft, one, &format!("shard {shard} has no master that is heard of"));
         }
     }
 
-    /// It goes on once neither shard takes part in another one, both have masters that live, and an attempt that came to nothing is some time ago.
-    fn plan_waiting(&mut self, draft: &mut Draft, one: Move, now: Moment) {
-        let (_, since) = *self.moves.waiting.entry(one.id).or_insert((one.attempt, now));
-        let pause = match one.attempt {
-            0 | 1 => Duration::ZERO,
-            later => (PAUSE * 2_u32.saturating_pow(later - 2)).min(PAUSE_MAX),
-        };
-        let shards = [one.from, one.to];
-        let is_busy =
-            draft.after.moves.values().any(|other| {
-                other.is_under_way() && [other.from, other.to].iter().any(|it| shards.contains(it))
-            });
-        let has_master = |shard: &ShardId| self.has_living_master(&draft.after, *shard, now);
-        // One that cannot be read may be of the same shards.
-        let is_known = draft.after.why_senseless("moves/").is_none();
-        if is_known && !is_busy && now.since(since) >= pause && shards.iter().all(has_master) {
-            draft.put_move(Move { stage: Stage::Copying, ..one });
-        }
+    pub(super) fn moves_mut(&mut self) -> &mut Moves {
+        &mut self.moves
+    }
+
+    fn try_again(&mut self, draft: &mut Draft, one: Move, why: &str) {
+        let shown: String = why.chars().take(REASON_LETTERS_MAX).collect();
+        self.moves.failures.insert(one.id, (one.attempt, shown));
+        draft.try_move_again(one, why);
     }
 
     /// Whether a shard has a master, and that was heard of lately.
@@ -318,7 +352,7 @@ impl Control {
                 draft.then.notes.push(format!("Move {id} is given up, as it was ordered"));
                 Step::Follow(Following::Answer("OK".to_owned()))
             }
-            Request::Cancel(id) => Step::Answer(Err(format!("NOMOVE there is no move {id}"))),
+            Request::Cancel(id) => Step::Answer(self.cancelled(id, draft.after.last_move)),
             Request::Rebalance { by, is_dry } => {
                 if let Some(why) = draft.after.why_no_move().or(draft.after.why_senseless("shards/")) {
                     return refuse(why);
@@ -348,6 +382,20 @@ impl Control {
         }
     }
 
+    /// What is answered to who cancels a move that is not there: he may say it again, since the first answer was lost.
+    fn cancelled(&self, id: u64, last: u64) -> Result<String, String> {
+        match self.moves.has_come(id) {
+            Some(false) => Ok("OK".to_owned()),
+            Some(true) => {
+                Err(format!("NOMOVE move {id} is done: its slots have come to where they were to be"))
+            }
+            None if id == 0 || id > last => Err(format!("NOMOVE there was no move {id}")),
+            None => Err(format!(
+                "NOMOVE move {id} is over, and nobody knows whether it was done or given up: the status shows whose the slots are"
+            )),
+        }
+    }
+
     /// What a master says of the attempt that there is.
     fn take_word(&mut self, draft: &mut Draft, one: Move, word: Word, at: Moment) -> Step {
         let (id, attempt) = (one.id, one.attempt);
@@ -363,7 +411,7 @@ impl Control {
                 return is_over(id, attempt);
             }
             Word::Failed(reason) => {
-                draft.try_move_again(one, &reason);
+                self.try_again(draft, one, &reason);
                 return done();
             }
             Word::FailedForGood(reason) => {
@@ -396,7 +444,7 @@ impl Control {
             }
             // What it has copied is worth nothing: somebody has to begin anew.
             (Stage::Copying | Stage::Switching, _) if said != now => {
-                draft.try_move_again(one, "another became master of one of the shards");
+                self.try_again(draft, one, "another became master of one of the shards");
                 Step::Follow(Following::Refuse(over(id, attempt)))
             }
             _ => is_over(id, attempt),
@@ -547,7 +595,8 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
         .collect();
     for slot in slots {
         let owner = view.slots.owner(slot).ok_or_else(|| format!("ERR slot {slot} is nobody's"))?;
-        if let Some(from) = from.filter(|from| *from != owner) {
+        // What has come is what was wanted, whoever had it.
+        if let Some(from) = from.filter(|from| *from != owner && owner != to) {
             return Err(format!("ERR slot {slot} is shard {owner}'s, and not shard {from}'s"));
         }
         match on_their_way.get(&slot) {
@@ -567,7 +616,7 @@ fn part(view: &View, shift: &Shift, parts: &mut Parts, begun: &mut BTreeSet<u64>
 }
 
 impl Draft {
-    fn put_move(&mut self, one: Move) {
+    pub(super) fn put_move(&mut self, one: Move) {
         self.write(key::moving(one.id), Some(one.to_line()), None);
         self.after.moves.insert(one.id, one);
     }

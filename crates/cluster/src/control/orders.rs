@@ -1,5 +1,5 @@
 //! What operators want: each order goes on, step by step, until it is carried out, refused, or has waited for too long. An order that has not ended when the leader does is
-//! given again.
+//! given again by who has given it: he is told whether something of it may have been done.
 
 use super::losing::Losing;
 use super::rebalance::Measure;
@@ -48,6 +48,33 @@ pub enum Order {
 }
 
 impl Order {
+    /// Whether it may be said once more though it was done.
+    fn is_safe_again(&self) -> bool {
+        match self {
+            Order::AddShard | Order::Switch(..) | Order::EndRestore(..) => false,
+            Order::Set(..)
+            | Order::Place(..)
+            | Order::Meet(_)
+            | Order::Begin(_)
+            | Order::Remove(..)
+            | Order::Lose(_)
+            | Order::BeginRestore => true,
+        }
+    }
+
+    /// What is answered where it, or a part of it, may have been done, and nobody sees to it here any more.
+    fn left_open(&self) -> String {
+        let what = self.shown();
+        match self.is_safe_again() {
+            true => format!(
+                "UNKNOWN this config server leads no more, and `{what}` may have been done, or a part of it: it may be said again as it is"
+            ),
+            false => format!(
+                "UNKNOWN this config server leads no more, and `{what}` may have been done: look at the status, and say it again if it was not"
+            ),
+        }
+    }
+
     /// In the words of the operator's tool.
     fn shown(&self) -> String {
         match self {
@@ -232,6 +259,17 @@ struct Underway {
     order: Order,
     stage: Stage,
     deadline: Moment,
+    /// Whether something of it may have been done: somebody was asked to be master, or a change was, whose outcome is not known or which was only its first.
+    is_felt: bool,
+}
+
+/// Whether what is under way is waited for by who leads no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// What becomes of a change is told when it is known.
+    WhenKnown,
+    /// The process ends.
+    AtOnce,
 }
 
 /// All orders that are not carried out.
@@ -274,8 +312,23 @@ impl Orders {
         }
     }
 
-    pub fn give_up(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.0).into_keys().collect()
+    /// Nobody knows what has become of a change with which this was to be carried out.
+    pub fn may_be_done(&mut self, ticket: Ticket, done: &Done) {
+        if let Some(under) = self.0.get_mut(&ticket) {
+            under.is_felt |= *done != Done::Tried;
+        }
+    }
+
+    /// Gives up those of which no change is under way, or all, and gives what is answered where something may have been done; None: nothing was.
+    pub fn give_up(&mut self, ends: Ends) -> Vec<(Ticket, Option<String>)> {
+        let is_given_up = |under: &Underway| ends == Ends::AtOnce || !matches!(under.stage, Stage::Under);
+        self.0
+            .extract_if(.., |_, under| is_given_up(under))
+            .map(|(ticket, under)| {
+                let is_felt = under.is_felt || matches!(under.stage, Stage::Under);
+                (ticket, is_felt.then(|| under.order.left_open()))
+            })
+            .collect()
     }
 }
 
@@ -298,15 +351,15 @@ impl Control {
         }
         let patience = if matches!(order, Order::Remove(..)) { COPYING } else { SWITCHING };
         let deadline = now.plus(patience);
-        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline });
+        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline, is_felt: false });
         self.not_before = now;
     }
 
     pub(super) fn promoted(&mut self, ticket: Ticket, result: Result<(), String>, _now: Moment) {
-        if let Err(why) = result
+        if let Err(line) = result
             && self.orders.0.remove(&ticket).is_some()
         {
-            self.answer(ticket, Err(format!("ERR the server that was to be master refuses: {why}")));
+            self.answer(ticket, Err(line));
         }
     }
 
@@ -316,7 +369,7 @@ impl Control {
             let Some(under) = self.orders.0.get_mut(&ticket) else { continue };
             let told = match (done, &under.order) {
                 (Done::Place(id, _), Order::Remove(..)) => {
-                    under.stage = Stage::Copying(id);
+                    (under.stage, under.is_felt) = (Stage::Copying(id), true);
                     continue;
                 }
                 (Done::Tried, _) => {
@@ -324,7 +377,7 @@ impl Control {
                     continue;
                 }
                 (Done::Place(..), Order::Lose(_)) => {
-                    under.stage = Stage::New;
+                    (under.stage, under.is_felt) = (Stage::New, true);
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
@@ -333,6 +386,9 @@ impl Control {
                         "restore {}",
                         self.view.as_ref().and_then(|view| view.policy).map_or(0, |policy| policy.restore)
                     )
+                }
+                (Done::Policy(Setting::Copies(copies)), _) => {
+                    self.view.as_ref().map_or_else(String::new, |view| told_of_copies(view, copies))
                 }
                 (
                     Done::Policy(_)
@@ -376,7 +432,7 @@ impl Control {
             }
             Next::Promote(id, loss, stage) => {
                 if let Some(under) = self.orders.0.get_mut(&ticket) {
-                    under.stage = stage;
+                    (under.stage, under.is_felt) = (stage, true);
                     self.actions.push(Action::Promote(ticket, id, loss));
                 }
             }
@@ -449,10 +505,7 @@ impl Control {
                     None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
                 },
             },
-            (Order::Set(name, value), _) => match Setting::read(name, value) {
-                Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
-                Err(why) => refuse(why),
-            },
+            (Order::Set(name, value), _) => next_of_setting(view, name, value),
         }
     }
 
@@ -527,6 +580,9 @@ impl Control {
             None => self.best(&others, now),
             Some(id) => others.iter().find(|server| server.id == id).map(|server| server.id),
         };
+        if let Some(away) = chosen.filter(|id| !self.lives(*id, now)) {
+            return refuse(format!("server {away} is not heard of"));
+        }
         let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
         match (chosen.zip(place), to) {
             (Some(_), _) if !matches!(stage, Stage::Tried) => Next::Stage(Stage::Ready(Done::Tried)),
@@ -537,6 +593,18 @@ impl Control {
                 refuse(format!("server {id} is no member of shard {shard}, or is its master already"))
             }
             (None, None) => refuse(format!("shard {shard} has no other member that lives")),
+        }
+    }
+
+    /// Why a master does not go of whose shard no other member lives, and what may be done.
+    fn why_needed(&self, id: ServerId, shard: ShardId, now: Moment) -> String {
+        match self.lives(id, now) {
+            true => format!(
+                "server {id} is the only member of shard {shard} that lives: let another server get a copy first, or have the shard go with it (remove-shard {shard})"
+            ),
+            false => format!(
+                "server {id} is master of shard {shard}, and neither it nor another member is heard of: start one; if all are gone for good, promote another server (promote {shard} ID --accept-loss)"
+            ),
         }
     }
 
@@ -557,7 +625,10 @@ impl Control {
         let Some(place) = server.place else { return Next::Stage(Stage::Ready(Done::Remove(id))) };
         let standing = view.shards.get(&place.shard);
         if standing.and_then(Standing::master) == Some(place.node) {
-            return self.next_of_switch(view, place.shard, None, stage, now);
+            return match self.next_of_switch(view, place.shard, None, stage, now) {
+                Next::End(Err(_)) => refuse(self.why_needed(id, place.shard, now)),
+                next => next,
+            };
         }
         let members = standing.map(Standing::members).unwrap_or_default();
         let placed = view.placed_in(place.shard);
@@ -603,6 +674,29 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
             let keys = view.why_spoilt(key::POLICY).or_else(|| view.why_spoilt(key::SLOTS));
             keys.or_else(|| view.why_senseless("shards/"))
         }
+    }
+}
+
+/// What is answered to who has said how many copies there are to be: what is there goes by itself nowhere.
+fn told_of_copies(view: &View, copies: u32) -> String {
+    let has_more = |shard: &&ShardId| view.placed_in(**shard).len() as u64 > u64::from(copies);
+    match view.shards.keys().find(has_more) {
+        None => "OK".to_owned(),
+        Some(shard) => format!(
+            "OK: no server is removed by that: shard {shard} has {}, and `remove-server ID` has one go",
+            view.placed_in(*shard).len()
+        ),
+    }
+}
+
+fn next_of_setting(view: &View, name: &str, value: &str) -> Next {
+    match Setting::read(name, value) {
+        Ok(Setting::Shards(shards)) if usize::from(shards) < view.shards.len() => refuse(format!(
+            "there are {} shards: `remove-shard SHARD` has one go, and its slots to others; then fewer are wanted",
+            view.shards.len()
+        )),
+        Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
+        Err(why) => refuse(why),
     }
 }
 

@@ -281,7 +281,10 @@ impl Control {
     /// Wants one shard more than there were to be when this was drafted first; false: so it is.
     fn want_one_more(&self, draft: &mut Draft, number: &mut Option<u16>) -> bool {
         let policy = draft.after.policy.unwrap_or(self.options.policy);
-        let shards = *number.get_or_insert((policy.shards + 1).min(ShardId::END.0 - 1));
+        // More than are wanted may be there.
+        let there = u16::try_from(draft.after.shards.len()).unwrap_or(u16::MAX);
+        let wanted = policy.shards.max(there).saturating_add(1);
+        let shards = *number.get_or_insert(wanted.min(ShardId::END.0 - 1));
         let known = self.view.as_ref().and_then(|view| view.policy);
         if known.is_some_and(|known| known.shards >= shards) {
             return false;
@@ -296,6 +299,7 @@ impl Control {
     fn is_outdated(&self, draft: &Draft, done: &Done) -> bool {
         let after = &draft.after;
         match done {
+            Done::Policy(Setting::Shards(shards)) if usize::from(*shards) < after.shards.len() => true,
             Done::Policy(_) | Done::OneShardMore(_) | Done::Tried => after.policy.is_none(),
             Done::Restored(_, brought) => {
                 after.policy.is_none() || after.is_senseless(key::SLOTS) || brought.why_lost(after).is_some()
@@ -466,6 +470,13 @@ impl Control {
         }
     }
 
+    /// Answers whoever waits for a change that is under way, of which nobody here will hear what has become.
+    pub(super) fn leave_open(&mut self) {
+        if let Some(Work::Asked(then)) = self.work.take_if(|work| matches!(work, Work::Asked(_))) {
+            self.ask_again(then.moves, true);
+        }
+    }
+
     fn tell(&mut self, then: Then) {
         let cluster = self.view.as_ref().map(|view| view.cluster.clone()).unwrap_or_default();
         for joined in then.joined {
@@ -490,6 +501,7 @@ impl Control {
             Outcome::Conflict | Outcome::Unknown(_) | Outcome::Unreached(_) => {
                 // What it was about is thought of anew, by what is known then.
                 self.not_before = now.plus(RETRY);
+                let may_be_done = matches!(outcome, Outcome::Unknown(_));
                 match outcome {
                     Outcome::Unknown(why) | Outcome::Unreached(why) => {
                         // They ask again as long as they want to join.
@@ -504,8 +516,11 @@ impl Control {
                         self.joining.extend(then.joined);
                     }
                 }
-                self.ask_again(then.moves);
+                self.ask_again(then.moves, may_be_done);
                 for (ticket, done) in then.orders {
+                    if may_be_done {
+                        self.orders.may_be_done(ticket, &done);
+                    }
                     self.orders.put_back(ticket, done);
                 }
             }

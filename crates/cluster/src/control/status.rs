@@ -60,7 +60,7 @@ impl Control {
             "serves": self.serves(now),
             "troubles": view.troubles(),
             "shards": shards,
-            "moves": view.moves.values().map(|one| self.moving(one)).collect::<Vec<_>>(),
+            "moves": view.moves.values().map(|one| self.moving(one, view, now)).collect::<Vec<_>>(),
             "last_move": view.last_move,
             "moves_over": self.moves().over().map(|(id, is_done)| json!({ "move": id, "is_done": is_done })).collect::<Vec<_>>(),
             "orders": self.orders.under_way(now).collect::<Vec<_>>(),
@@ -119,13 +119,16 @@ impl Control {
         })
     }
 
-    fn moving(&self, one: &Move) -> Value {
+    fn moving(&self, one: &Move, view: &View, now: Moment) -> Value {
         let (stage, reason) = match &one.stage {
             Stage::Waiting => ("waiting", None),
             Stage::Copying => ("copying", None),
             Stage::Switching => ("switching", None),
             Stage::Failed(reason) => ("failed", Some(reason)),
         };
+        // Who does not lead does not hear of all masters.
+        let waits = one.stage == Stage::Waiting && self.leads();
+        let waits_for = if waits { self.why_waits(view, one, now) } else { None };
         json!({
             "move": one.id,
             "from": one.from.0,
@@ -133,6 +136,8 @@ impl Control {
             "attempt": one.attempt,
             "stage": stage,
             "reason": reason,
+            "waits_for": waits_for,
+            "last_failure": self.moves().last_failure(one),
             "slots": one.slots.iter().map(|range| json!([range.first, range.last])).collect::<Vec<_>>(),
             "slot_count": one.count(),
             "figures": shown(self.moves().progress(one)),

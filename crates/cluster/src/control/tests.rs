@@ -3,10 +3,13 @@
 //! What shards do among themselves is a model here: a master takes those into its decision that live, and one of the members takes its place when it is dead.
 
 mod balancing;
+mod given_up;
 mod losing;
 mod meeting;
 mod moves;
 mod senseless;
+mod settings;
+mod waiting;
 
 use super::view::key;
 use super::{Action, Control, Event, Leader, Options, Order, Policy, Restored, Standing, Ticket, View};
@@ -222,6 +225,7 @@ impl World {
             own,
             cluster: format!("{:040x}", self.births),
             policy: self.policy,
+            said: BTreeSet::new(),
             lease: Duration::from_secs(3),
         };
         Config {
@@ -518,16 +522,16 @@ impl World {
     fn promote(&mut self, id: ServerId, loss: Loss) -> Result<(), String> {
         let line = self.value(&key::server(id)).map(|(line, _, _)| line.clone());
         let place = line.as_deref().and_then(Server::from_line).and_then(|server| server.place);
-        let place = place.ok_or("it has no place")?;
+        let place = place.ok_or("ERR it has no place")?;
         if self.gives_up {
             return Ok(());
         }
         let Some(Standing::Begun(now)) = self.standing(place.shard) else {
-            return Err("not begun".to_owned());
+            return Err("ERR not begun".to_owned());
         };
         let members: BTreeSet<u32> = now.members.iter().map(|member| member.node.0).collect();
         let members = match loss {
-            Loss::Refused if !members.contains(&place.node) => return Err("it is no member".to_owned()),
+            Loss::Refused if !members.contains(&place.node) => return Err("ERR it is no member".to_owned()),
             Loss::Refused => members,
             // It says yes before it has read the decision.
             Loss::Accepted(version) if version.is_some_and(|version| version != now.version) => return Ok(()),
@@ -853,7 +857,12 @@ fn operators_are_obeyed() {
     world.run_for(Duration::from_secs(6));
     assert_eq!(world.shards().len(), 2);
     let set = |name: &str, value: &str| Order::Set(name.to_owned(), value.to_owned());
-    assert_eq!(order(&mut world, set("copies", "1"), 2), Some(Ok("OK".to_owned())));
+    let told = order(&mut world, set("copies", "1"), 2).expect("it is answered").expect("it is done");
+    assert_eq!(told, "OK: no server is removed by that: shard 0 has 2, and `remove-server ID` has one go");
+    assert_eq!(order(&mut world, set("copies", "2"), 2), Some(Ok("OK".to_owned())));
+    let few = order(&mut world, set("shards", "1"), 2).expect("it is answered");
+    assert!(few.is_err_and(|why| why.contains("there are 2 shards: `remove-shard SHARD`")));
+    assert_eq!(order(&mut world, set("shards", "2"), 2), Some(Ok("OK".to_owned())));
     for (name, value) in
         [("copies", "0"), ("copies", "x"), ("colour", "1"), ("shards", "70000"), ("replace-after", "7")]
     {

@@ -10,6 +10,7 @@ use config::Config;
 use lexopt::Parser;
 use net::descriptors;
 use net::tls::{self, ClientCertificates};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,9 @@ A cluster that begins takes these over; later `tarn cluster set` changes them:
 
 Ask it with redis-cli: CLUSTER STATUS, CLUSTER HELP. SIGTERM ends it.";
 
+/// What only a cluster that begins takes over.
+const OF_A_NEW_CLUSTER: [&str; 4] = ["copies", "shards", "replace-after", "await-restore"];
+
 struct Given {
     store: Option<String>,
     etcd: etcd::Options,
@@ -79,6 +83,8 @@ struct Given {
     tls_port: u16,
     tls: tls::Settings,
     policy: Policy,
+    /// The settings of the policy that were said.
+    said: BTreeSet<&'static str>,
     lease: Duration,
 }
 
@@ -108,6 +114,7 @@ impl Default for Given {
                 auto_rebalance: None,
                 rebalance_threshold: Policy::REBALANCE_THRESHOLD,
             },
+            said: BTreeSet::new(),
             lease: Duration::from_secs(3),
         }
     }
@@ -132,6 +139,7 @@ impl Given {
     }
 
     fn take(&mut self, name: &str, value: String) -> Result<(), String> {
+        self.said.extend(OF_A_NEW_CLUSTER.iter().find(|known| **known == name));
         match name {
             "store" => self.store = Some(value),
             "store-user" => self.etcd.user = value,
@@ -244,6 +252,7 @@ impl Given {
             own: Leader { name, host, port },
             cluster: hexadecimal(),
             policy: self.policy,
+            said: self.said,
             lease: self.lease,
         };
         Ok(Settings {

@@ -1,7 +1,7 @@
 //! The roles `tarn config` and `tarn cluster`: each reads its words, and ends with 0 if all is well, else with 1 and a sentence on standard error.
 
 mod config_server;
-mod operator;
+pub(crate) mod operator;
 mod progress;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use crate::backup::{self, Reach};
 use crate::table::{self, TAKES_NO_CHANGES};
 use lexopt::{Arg, Parser};
 use net::tls;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -200,7 +201,7 @@ impl Given {
     /// Has a request answered by the first config server that can.
     fn ask(&self, request: &[&str], patience: Duration) -> Result<String, String> {
         let repeats = match request {
-            ["CLUSTER", "STATUS" | "MOVES", ..] | ["TOPOLOGY", ..] => Repeats::Yes,
+            ["CLUSTER", "STATUS", ..] => Repeats::Yes,
             _ => Repeats::No,
         };
         // One that is cut off from the store tells what it knows all the same.
@@ -244,12 +245,14 @@ pub fn run(words: &[String]) -> Result<(), String> {
     let all: Vec<&str> = given.words.iter().map(String::as_str).collect();
     let (request, patience) = match all.as_slice() {
         ["status"] => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
-        ["topology"] => (vec!["TOPOLOGY", "GET"], ANSWERING),
+        ["topology"] => return show_topology(&given),
         ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
-        ["restore", dir] => return backup::restore(&given.reach()?, Path::new(dir)),
+        ["restore", dir] => {
+            return backup::restore(&given.reach()?, Path::new(dir), &backup::Stand::default());
+        }
         ["remove-shard", shard] => return remove_shard(&given, shard),
         ["switch", shard] => {
             let mut request = vec!["CLUSTER", "SWITCH", shard];
@@ -270,8 +273,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
             request.extend(given.is_forced.then_some("FORCE"));
             (request, COPYING)
         }
-        ["moves"] if given.is_json => (vec!["CLUSTER", "MOVES", "JSON"], ANSWERING),
-        ["moves"] => (vec!["CLUSTER", "MOVES"], ANSWERING),
+        ["moves"] => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
         ["cancel-move", id] => (vec!["CLUSTER", "CANCEL-MOVE", id], ANSWERING),
         ["move-slots", to, slots @ ..] if !slots.is_empty() => {
             let mut request = vec!["CLUSTER", "MOVE-SLOTS", given.from.as_deref().unwrap_or("-"), to];
@@ -291,15 +293,30 @@ pub fn run(words: &[String]) -> Result<(), String> {
         [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
     };
     let answer = given.ask(&request, patience)?;
-    let answer = if all == ["status"] && !given.is_json { of_status(&answer) } else { answer };
+    let answer = shown(&all, given.is_json, answer);
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
 }
 
+/// What is shown of an answer.
+fn shown(command: &[&str], is_json: bool, answer: String) -> String {
+    match command {
+        ["status"] if !is_json => table::of(&read(&answer)),
+        ["moves"] if is_json => {
+            // What is read by a program is what it always was.
+            let status = read(&answer);
+            warn(&status);
+            status["moves"].to_string()
+        }
+        ["moves"] => table::of_moves(&read(&answer)),
+        _ => answer,
+    }
+}
+
 /// Whether a status, as JSON, is of a config server with which all is well, and that reaches the one that leads: whose it is if there is such a one.
 pub fn is_of_now(json: &str) -> bool {
-    let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let status = read(json);
     status["is_of_leader"].as_bool() != Some(false) && state_of_store(json).is_none_or(|state| state == "ok")
 }
 
@@ -310,13 +327,43 @@ pub fn is_read(json: &str) -> bool {
 
 /// How the store of decisions is, by a status; None: that does not say it.
 fn state_of_store(json: &str) -> Option<String> {
-    let status: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let status = read(json);
     status["store"].as_str().map(str::to_owned)
 }
 
-/// A status for people.
-fn of_status(json: &str) -> String {
-    table::of(&serde_json::from_str(json).unwrap_or_default())
+fn read(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+/// Says beside what is shown why it may be old.
+fn warn(status: &Value) {
+    // Who closed standard error does not want to see this.
+    let _ = write!(io::stderr(), "{}", table::warnings(status));
+}
+
+/// The topology of a config server that has news of the store, or else of the first that says one; with what is wrong with its store.
+///
+/// # Errors
+/// Nobody says one.
+pub fn topology(places: &[(String, u16)], entry: &Entry) -> Result<(Value, String), String> {
+    // What it says itself: a status may be the leader's, whose store is well.
+    let ask = |asking: &mut Asking, patience| {
+        let info = asking.hear_text(&["INFO"], patience)?;
+        let state = info.lines().find_map(|line| line.strip_prefix("store_status:"));
+        Ok((json!({ "store": state }), asking.hear_text(&["TOPOLOGY", "GET"], patience)?))
+    };
+    let is_enough = |(status, _): &(Value, String)| is_read(&status.to_string());
+    Asking::first_to(places, entry, (ask, ANSWERING), Repeats::Yes, is_enough).map(|(_, told)| told)
+}
+
+fn show_topology(given: &Given) -> Result<(), String> {
+    let (status, text) = topology(&given.places()?, &given.entry)?;
+    if !is_read(&status.to_string()) {
+        warn(&status);
+    }
+    // A closed pipe has read enough.
+    let _ = writeln!(io::stdout(), "{}", text.trim_end());
+    Ok(())
 }
 
 /// Has a shard go, step by step.
@@ -327,7 +374,15 @@ fn remove_shard(given: &Given, shard: &str) -> Result<(), String> {
         let _ = writeln!(io::stdout(), "{}", answer.trim_end());
         match progress::named(&answer) {
             Some(ids) if !given.is_short => progress::show(ids, given.watching()?)?,
-            _ => return Ok(()),
+            Some(_) => {
+                // Standard output has the moves, for whoever waits for them.
+                let _ = writeln!(
+                    io::stderr(),
+                    "shard {shard} stays until this is said again when its moves are over"
+                );
+                return Ok(());
+            }
+            None => return Ok(()),
         }
     }
 }

@@ -136,13 +136,30 @@ impl Seen {
                 line += &format!(", attempt {}", one["attempt"]);
             }
         }
-        line
+        line + &self.waits()
+    }
+
+    /// What those that wait wait for, if nothing goes on: most wait for one another.
+    fn waits(&self) -> String {
+        let there = || self.moves.iter().filter(|(id, _)| !self.gone.contains(id));
+        if there().any(|(_, one)| matches!(one["stage"].as_str(), Some("copying" | "switching"))) {
+            return String::new();
+        }
+        let mut told = BTreeMap::new();
+        for (id, one) in there() {
+            let whys = ["waits_for", "last_failure"].map(|name| one[name].as_str());
+            let whys: Vec<&str> = whys.into_iter().flatten().collect();
+            if !whys.is_empty() {
+                told.entry(whys.join("; ")).or_insert(id);
+            }
+        }
+        told.iter().map(|(why, id)| format!("; move {id} waits: {why}")).collect()
     }
 
     /// What changes with each step, and not with each key.
     fn step(&self) -> String {
         let stages = self.moves.iter().map(|(id, one)| format!("{id} {} {}", one["stage"], one["attempt"]));
-        format!("{} {}", self.gone.len(), stages.collect::<Vec<_>>().join(" "))
+        format!("{} {}{}", self.gone.len(), stages.collect::<Vec<_>>().join(" "), self.waits())
     }
 
     fn outcome(&self) -> Result<(), String> {
@@ -201,6 +218,16 @@ mod tests {
         seen.look(&status(&[one(1, "copying"), one(2, "waiting")], &json!([])));
         assert_eq!(seen.line(), "0 of 2 moves are over; move 1 (shard 0 to 2): copying 3 of 10 keys, 1 MiB");
         assert!(!seen.is_over());
+        // It goes on; where nothing does it is told why.
+        let mut waits = one(2, "waiting");
+        waits["waits_for"] = json!("shard 2 has no master that is heard of");
+        let mut still = Seen { ids: [2].into(), ..Seen::default() };
+        still.look(&status(&[waits.clone()], &json!([])));
+        let why = "; move 2 waits: shard 2 has no master that is heard of";
+        assert_eq!(still.line(), format!("0 of 1 moves are over{why}"));
+        assert!(still.step().ends_with(why));
+        seen.look(&status(&[one(1, "copying"), waits], &json!([])));
+        assert!(!seen.line().contains("waits"));
         seen.look(&json!(null));
         seen.look(&status(&[one(2, "copying")], &json!([[0, 100]])));
         assert!(!seen.is_over());

@@ -5,10 +5,11 @@ mod children;
 use super::operator::CONFIG_PORT;
 use super::{option, value_of};
 use crate::asking::{Entry, Watching};
-use crate::backup::{self, Reach};
+use crate::backup::{self, Reach, Stand};
 use crate::control::Setting;
 use children::{Part, Parts};
 use lexopt::Parser;
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -289,40 +290,63 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
     Ok(())
 }
 
-/// Brings back what a backup holds, unless it is to end before: then nothing is restored, and it can be said again.
+/// Brings back what a backup holds, unless it is to end before.
 fn restore(backup: &Path, given: &Given, layout: &Layout, is_enough: &AtomicBool) -> Result<(), String> {
     let servers = Entry { password: given.password().map(str::to_owned), ..Entry::default() };
     let places = vec![("127.0.0.1".to_owned(), layout.config_port)];
     let reach = Reach { places, config: Entry::default(), servers };
     let begun = Instant::now();
     let backup = backup.to_owned();
+    let stand = Arc::new(Stand::default());
+    let its = stand.clone();
     let work = move || {
         while reach.topology().is_err() && begun.elapsed() < BEGINNING {
             std::thread::sleep(LOOKING);
         }
-        backup::restore(&reach, &backup)
+        backup::restore(&reach, &backup, &its)
     };
     // It waits for servers for as long as they take, and ends with the process.
     let work = std::thread::Builder::new().name("restore".to_owned()).spawn(work);
     let work = work.map_err(|error| format!("cannot begin a thread: {error}"))?;
     while !work.is_finished() {
         if is_enough.load(Ordering::SeqCst) {
-            say("Nothing is restored: the same command begins it again.");
-            return Ok(());
+            return Err(ended(stand.give_up()));
         }
         std::thread::sleep(LOOKING);
     }
     work.join().unwrap_or_else(|_| Err("the restore broke off".to_owned()))
 }
 
-/// Whether each server of each shard holds everything that was acknowledged.
-fn is_whole(status: &serde_json::Value) -> bool {
-    let shards = status["shards"].as_array().into_iter().flatten();
-    let mut servers = shards.flat_map(|shard| shard["servers"].as_array().into_iter().flatten());
-    servers.all(|server| server["is_member"].as_bool() == Some(true))
+/// What is told where a restore was ended before it had said that it is done.
+fn ended(is_given_up: bool) -> String {
+    match is_given_up {
+        true => "it was ended, and nothing is restored: the same command begins it again".to_owned(),
+        false => "it was ended when the backup was brought and its end asked for: whether it is restored is not known. The same command without --restore shows it: a cluster that has it serves all keys".to_owned(),
+    }
 }
 
-/// Waits until all slots are served, and all copies are whole, and gives a table; None: it is to end before.
+/// The servers that do not hold everything that was acknowledged in their shards yet, a line each.
+fn not_whole(status: &Value) -> Vec<String> {
+    let each = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let mut told = Vec::new();
+    for shard in each(&status["shards"]) {
+        for server in each(&shard["servers"]) {
+            if server["is_member"].as_bool() != Some(true) {
+                let (host, port) = (server["host"].as_str().unwrap_or("-"), &server["port"]);
+                told.push(format!("the copy of shard {} at {host}:{port} is not whole yet", shard["shard"]));
+            }
+        }
+    }
+    told
+}
+
+/// Whether a cluster can be given to its clients, and what is told of its copies; None: it cannot yet. That copies are whole is waited for as long as it is not late.
+fn is_ready(status: &Value, is_late: bool) -> Option<Vec<String>> {
+    let missing = not_whole(status);
+    (status["serves"].as_bool() == Some(true) && (missing.is_empty() || is_late)).then_some(missing)
+}
+
+/// Waits until all slots are served, and all copies are whole, or that takes too long, and gives a table; None: it is to end before.
 fn await_service(
     parts: &mut Parts,
     layout: &Layout,
@@ -331,28 +355,51 @@ fn await_service(
     let places = vec![("127.0.0.1".to_owned(), layout.config_port)];
     let mut watching = Watching::of(places, Entry::default());
     let begun = Instant::now();
-    let mut last = String::new();
     while !is_enough.load(Ordering::SeqCst) {
         if let Some(told) = parts.ended().into_iter().next() {
             return Err(told);
         }
-        if begun.elapsed() > BEGINNING {
-            return Err(format!("the cluster does not serve after {} s: {last}", BEGINNING.as_secs()));
-        }
-        match watching.ask(&["CLUSTER", "STATUS", "JSON"], ANSWERING, |_| true) {
-            Err(why) => last = why,
+        let is_late = begun.elapsed() > BEGINNING;
+        let why = match watching.ask(&["CLUSTER", "STATUS", "JSON"], ANSWERING, |_| true) {
+            Err(why) => why,
             Ok(text) => {
-                let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-                if status["serves"].as_bool() == Some(true) && is_whole(&status) {
-                    return watching.ask(&["CLUSTER", "STATUS"], ANSWERING, |_| true).map(Some);
+                let status: Value = serde_json::from_str(&text).unwrap_or_default();
+                if let Some(missing) = is_ready(&status, is_late) {
+                    let table = crate::table::of(&status);
+                    return Ok(Some(missing.iter().fold(table, |told, line| told + line + "\n")));
                 }
-                last = format!(
+                format!(
                     "{} of 16384 slots have a shard, and not all copies may be whole",
                     status["slots_covered"]
-                );
+                )
             }
+        };
+        if is_late {
+            return Err(format!("the cluster does not serve after {} s: {why}", BEGINNING.as_secs()));
         }
         std::thread::sleep(LOOKING);
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_cluster_that_serves_is_given_to_clients_though_a_copy_takes_long() {
+        let server =
+            |port: u16, is_member: bool| json!({ "host": "h", "port": port, "is_member": is_member });
+        let status = |serves: bool, is_whole: bool| {
+            let shard = json!({ "shard": 1, "servers": [server(7002, true), server(7003, is_whole)] });
+            json!({ "serves": serves, "shards": [shard] })
+        };
+        assert_eq!(is_ready(&status(true, true), false), Some(Vec::new()));
+        assert_eq!(is_ready(&status(true, false), false), None, "it may come in a moment");
+        let told = "the copy of shard 1 at h:7003 is not whole yet".to_owned();
+        assert_eq!(is_ready(&status(true, false), true), Some(vec![told]));
+        assert_eq!(is_ready(&status(false, true), true), None);
+        assert!(ended(true).contains("nothing is restored") && ended(false).contains("is not known"));
+    }
 }

@@ -19,6 +19,11 @@ const NEWS_AGE_MAX: Duration = Duration::from_secs(5);
 /// How long it may take until what is known is what the store holds. Less than servers wait for an answer.
 const FRESH_WITHIN: Duration = Duration::from_secs(2);
 
+/// What is answered where nothing is done any more.
+const ENDS: &str = "NOLEADER this config server ends";
+/// The same where something may have been.
+const ENDS_UNKNOWN: &str = "UNKNOWN this config server ends, and has not said what has become of this: look, and say it again if it was not done";
+
 /// What the command line says.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -78,6 +83,14 @@ pub enum Question {
 }
 
 impl Question {
+    /// Whether it is an operator's: servers say what they say until it is done, and then it changes nothing.
+    fn is_order(&self) -> bool {
+        match self {
+            Question::Joins(..) | Question::Asks(Request::Said { .. }) => false,
+            Question::Wants(_) | Question::Asks(_) => true,
+        }
+    }
+
     /// As what the state machine is told.
     pub fn with(self, ticket: Ticket) -> Event {
         match self {
@@ -238,11 +251,12 @@ impl Desk {
     /// Asks the state machine; an answer of its own if there is none.
     pub async fn ask(&self, question: Question) -> Result<String, String> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Err("NOLEADER this config server ends".to_owned());
-        if self.letters.send(Letter::Asks(question, answer)).await.is_err() {
-            return gone();
+        let is_order = question.is_order();
+        if self.letters.send(Letter::Asks(question, answer)).await.is_err() || !is_order {
+            return answered.await.unwrap_or_else(|_| Err(ENDS.to_owned()));
         }
-        answered.await.unwrap_or_else(|_| gone())
+        // It was read, or not.
+        answered.await.unwrap_or_else(|_| Err(ENDS_UNKNOWN.to_owned()))
     }
 
     /// Waits until what is published is no older than this call. Gives the revision of the whole store then.

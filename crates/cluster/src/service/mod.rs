@@ -28,6 +28,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use topology::ServerId;
 
+/// How long those who were told something last have it written to them.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 /// How often time passes for the state machine.
 const TICK: Duration = Duration::from_millis(100);
 /// Letters that may wait for it.
@@ -89,6 +91,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
         told: 0,
         not_before: Instant::now(),
         placed: 0,
+        has_compared: false,
     };
     keeper.run(incoming).await;
     Ok(())
@@ -124,6 +127,8 @@ struct Keeper {
     not_before: Instant,
     /// The topology's revision when it was last said who has which place.
     placed: u64,
+    /// Whether it was looked whether the cluster has the settings that were said for it.
+    has_compared: bool,
 }
 
 impl Keeper {
@@ -149,16 +154,21 @@ impl Keeper {
         self.end().await;
     }
 
-    /// Has another lead at once.
+    /// Tells those who wait that nothing more comes, and has another lead at once.
     async fn end(&mut self) {
         for action in self.control.end() {
-            if let Action::Release(lease) = action {
-                let store = self.desk.store.clone();
-                let released = desk::in_thread(move || store.release(lease));
-                // Else the lease ends by itself.
-                let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
+            match action {
+                Action::Release(lease) => {
+                    let store = self.desk.store.clone();
+                    let released = desk::in_thread(move || store.release(lease));
+                    // Else the lease ends by itself.
+                    let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
+                }
+                other => self.act(other),
             }
         }
+        // For what was answered to be on its way.
+        tokio::time::sleep(ANSWERED_WITHIN).await;
     }
 
     fn now(&self) -> Moment {
@@ -202,6 +212,19 @@ impl Keeper {
         for action in self.control.step(event, now) {
             self.act(action);
         }
+        self.compare_settings();
+    }
+
+    /// Says once which of the settings that were said are not the cluster's.
+    fn compare_settings(&mut self) {
+        if self.has_compared {
+            return;
+        }
+        let Some(policy) = self.control.view().and_then(|view| view.policy) else { return };
+        self.has_compared = true;
+        for sentence in self.desk.settings.control.differing(&policy) {
+            log!(Warning, "{sentence}");
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -232,7 +255,7 @@ impl Keeper {
                 tokio::task::spawn_local(async move {
                     let result = match server {
                         Some(server) => peer::promote(&desk, &server, master.as_ref(), loss).await,
-                        None => Err("it is gone".to_owned()),
+                        None => Err("ERR the server that was to be master is gone".to_owned()),
                     };
                     // The service may have ended.
                     let _ = desk.letters.send(Letter::Happened(Event::Promoted(ticket, result))).await;

@@ -27,6 +27,14 @@ const TELLING: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4096;
 
+/// Why there is no value.
+enum Failure {
+    /// It is refused: what it answers behind `-`.
+    Said(String),
+    /// Nobody knows what became of the request.
+    Broken(String),
+}
+
 /// With TLS or without.
 trait Socket: AsyncRead + AsyncWrite + Unpin {}
 
@@ -51,7 +59,7 @@ impl Peer {
     ) -> Result<Peer, String> {
         let tls = desk.settings.peers.clone();
         let connecting = tokio::time::timeout(PATIENCE, connect(host, port, tls));
-        let shown = |why: &dyn std::fmt::Display| format!("{host}:{port} is not reached: {why}");
+        let shown = |why: &dyn std::fmt::Display| format!("{host}:{port}: {why}");
         let socket =
             connecting.await.map_err(|_| shown(&"it takes too long"))?.map_err(|error| shown(&error))?;
         let mut peer = Peer { socket, decoder: Decoder::new() };
@@ -59,16 +67,16 @@ impl Peer {
             let mut words = vec!["AUTH", user, password];
             words.retain(|word| *word != user || !user.is_empty());
             let words: Vec<&[u8]> = words.into_iter().map(str::as_bytes).collect();
-            peer.ask(&words, PATIENCE).await?;
+            peer.ask(&words, PATIENCE).await.map_err(|failure| match failure {
+                Failure::Said(why) => format!("{host}:{port} lets nobody in: {why}"),
+                Failure::Broken(why) => shown(&why),
+            })?;
         }
         Ok(peer)
     }
 
     /// Asks, and gives what is not an error.
-    ///
-    /// # Errors
-    /// A sentence, or what it answers behind `-`.
-    pub async fn ask(&mut self, words: &[&[u8]], patience: Duration) -> Result<Value, String> {
+    async fn ask(&mut self, words: &[&[u8]], patience: Duration) -> Result<Value, Failure> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, words);
         let asking = async {
@@ -86,9 +94,9 @@ impl Peer {
             }
         };
         match tokio::time::timeout(patience, asking).await {
-            Err(_) => Err("it gives no answer".to_owned()),
-            Ok(Ok(Value::Error(text))) => Err(String::from_utf8_lossy(&text).into_owned()),
-            Ok(answer) => answer,
+            Err(_) => Err(Failure::Broken("it gives no answer".to_owned())),
+            Ok(Ok(Value::Error(text))) => Err(Failure::Said(String::from_utf8_lossy(&text).into_owned())),
+            Ok(answer) => answer.map_err(Failure::Broken),
         }
     }
 }
@@ -118,7 +126,8 @@ pub async fn pass_on(desk: &Desk, words: &[Vec<u8>]) -> Result<Value, String> {
     let Some(leader) = desk.known().leader else {
         return Err("NOLEADER no config server leads now, which this needs; try again".to_owned());
     };
-    let mut peer = to(desk, &leader).await.map_err(|why| format!("NOLEADER the leader {why}"))?;
+    let mut peer =
+        to(desk, &leader).await.map_err(|why| format!("NOLEADER the leader is not reached: {why}"))?;
     let head = [&b"CONFIG-SERVER"[..], b"PASSED"];
     let words: Vec<&[u8]> = head.into_iter().chain(words.iter().map(Vec::as_slice)).collect();
     let mut published = desk.published.clone();
@@ -129,7 +138,13 @@ pub async fn pass_on(desk: &Desk, words: &[Vec<u8>]) -> Result<Value, String> {
         tokio::time::sleep(PATIENCE).await;
     };
     tokio::select! {
-        answer = peer.ask(&words, ORDER_PATIENCE) => answer,
+        answer = peer.ask(&words, ORDER_PATIENCE) => answer.map_err(|failure| match failure {
+            Failure::Said(line) => line,
+            Failure::Broken(why) => format!(
+                "UNKNOWN the config server that leads, {}:{}: {why}; look, and say it again if it was not done",
+                leader.host, leader.port
+            ),
+        }),
         () = is_replaced => Err(REPLACED.to_owned()),
     }
 }
@@ -174,7 +189,7 @@ pub async fn tell_leader(desk: Rc<Desk>) {
 /// Has a server of a shard be master: its master hands over to it, or, if that cannot be asked or is said to be gone, it takes its place.
 ///
 /// # Errors
-/// Why it refuses, as a sentence.
+/// What stands behind `-`: why neither of the two does it, or that nobody knows.
 pub async fn promote(
     desk: &Desk,
     server: &Server,
@@ -185,21 +200,80 @@ pub async fn promote(
         let version = version.map(|version| version.0.to_string());
         let mut words: Vec<&[u8]> = vec![b"INSYNC", b"PROMOTE", b"ACCEPT-LOSS"];
         words.extend(version.as_ref().map(|version| version.as_bytes()));
-        return tell(desk, server, &words).await;
+        return tell(desk, server, &words).await.map_err(|why| unpromoted(&[(HEIR, why)]));
     }
+    let mut refusals = Vec::new();
     if let (Some(master), Some(place)) = (master, server.place) {
         let node = place.node.to_string();
-        if tell(desk, master, &[b"INSYNC", b"HANDOVER", node.as_bytes()]).await.is_ok() {
-            return Ok(());
+        match tell(desk, master, &[b"INSYNC", b"HANDOVER", node.as_bytes()]).await {
+            Ok(()) => return Ok(()),
+            Err(why) => refusals.push((MASTER, why)),
         }
     }
-    tell(desk, server, &[b"INSYNC", b"PROMOTE"]).await
+    tell(desk, server, &[b"INSYNC", b"PROMOTE"]).await.map_err(|why| {
+        refusals.push((HEIR, why));
+        unpromoted(&refusals)
+    })
 }
 
-async fn tell(desk: &Desk, server: &Server, words: &[&[u8]]) -> Result<(), String> {
+/// Who was asked to hand over.
+const MASTER: &str = "the master";
+/// Who was asked to take the place.
+const HEIR: &str = "the server that was to be master";
+
+/// Why a server does not do what it was told.
+#[derive(Debug)]
+enum Untold {
+    /// It was told nothing.
+    NotReached(String),
+    /// It does not.
+    Refuses(String),
+    /// It may have.
+    Silent(String),
+}
+
+/// What each of those who were asked has made of it.
+fn unpromoted(refusals: &[(&str, Untold)]) -> String {
+    let may_be_done = refusals.iter().any(|(_, why)| matches!(why, Untold::Silent(_)));
+    let shown = refusals.iter().map(|(who, why)| match why {
+        Untold::NotReached(why) => format!("{who} is not reached: {why}"),
+        Untold::Refuses(why) => format!("{who} refuses: {why}"),
+        Untold::Silent(why) => format!("{who} may do it, and does not say so: {why}"),
+    });
+    let shown = shown.collect::<Vec<_>>().join("; ");
+    match may_be_done {
+        true => format!("UNKNOWN {shown}: look, and say it again if it was not done"),
+        false => format!("ERR {shown}"),
+    }
+}
+
+async fn tell(desk: &Desk, server: &Server, words: &[&[u8]]) -> Result<(), Untold> {
     let settings = &desk.settings;
     let password = settings.server_password.as_deref();
     let port = if settings.peers.is_some() { server.tls_port } else { server.port };
-    let mut peer = Peer::connect(desk, (&server.host, port), &settings.server_user, password).await?;
-    peer.ask(words, PATIENCE).await.map(drop)
+    let place = (server.host.as_str(), port);
+    let connecting = Peer::connect(desk, place, &settings.server_user, password);
+    let mut peer = connecting.await.map_err(Untold::NotReached)?;
+    let at = |why: String| format!("{}:{port}: {why}", server.host);
+    peer.ask(words, PATIENCE).await.map(drop).map_err(|failure| match failure {
+        Failure::Said(why) => Untold::Refuses(at(why)),
+        Failure::Broken(why) => Untold::Silent(at(why)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_a_hand_over_is_told_of_both() {
+        let refuses = |why: &str| Untold::Refuses(why.to_owned());
+        let told = unpromoted(&[(MASTER, Untold::NotReached("h:1".to_owned())), (HEIR, refuses("ERR no"))]);
+        assert_eq!(
+            told,
+            "ERR the master is not reached: h:1; the server that was to be master refuses: ERR no"
+        );
+        let told = unpromoted(&[(MASTER, Untold::Silent("h:1: it ends".to_owned())), (HEIR, refuses("no"))]);
+        assert!(told.starts_with("UNKNOWN the master may do it"), "{told}");
+    }
 }

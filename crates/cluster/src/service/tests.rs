@@ -158,6 +158,7 @@ impl Config {
                     auto_rebalance: None,
                     rebalance_threshold: Policy::REBALANCE_THRESHOLD,
                 },
+                said: std::collections::BTreeSet::new(),
                 lease: Duration::from_secs(3),
             },
         };
@@ -333,6 +334,48 @@ fn a_server_that_is_known_is_let_in_while_nobody_leads() {
     wait_until("it has no news", || {
         ask(&mut client, &["SERVER", "JOIN", &own, &record('a')]).contains("NOLEADER")
     });
+}
+
+/// It would tell what was so before.
+#[test]
+fn who_is_cut_off_from_the_store_is_not_asked_for_the_topology_if_another_is_there() {
+    let (config, other) = (Config::start(), Config::start());
+    let place = |config: &Config| ("127.0.0.1".to_owned(), config.address.port());
+    let topology = |configs: &[&Config]| {
+        let places: Vec<(String, u16)> = configs.iter().map(|config| place(config)).collect();
+        crate::roles::operator::topology(&places, &crate::asking::Entry::default())
+    };
+    let (status, text) = topology(&[&config]).expect("it tells");
+    assert_eq!(crate::table::warnings(&status), "");
+    config.cut(true);
+    let mut client = config.client();
+    wait_until("it has seen that", || !ask(&mut client, &["INFO"]).contains("store_status:ok\r\n"));
+    let (status, old) = topology(&[&config]).expect("it tells what was");
+    assert_eq!(old, text);
+    assert!(crate::table::warnings(&status).starts_with("THE STORE OF DECISIONS IS NOT WELL"), "{status}");
+    let (status, _) = topology(&[&config, &other]).expect("the other tells");
+    assert_eq!(crate::table::warnings(&status), "");
+}
+
+/// It reads what it is asked, and is gone.
+#[test]
+fn what_the_leader_was_asked_that_ends_then_may_have_been_done() {
+    let config = Config::start();
+    let mut client = config.client();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+    let address = listener.local_addr().expect("it has one");
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let _ = std::io::Read::read(&mut socket.expect("somebody comes"), &mut [0; 4096]);
+        }
+    });
+    let away = Leader { name: "d".to_owned(), host: "127.0.0.1".to_owned(), port: address.port() };
+    let put = Write::Put { key: format!("{PREFIX}leader"), value: away.to_line(), lease: None };
+    config.way.change(&Change { compares: Vec::new(), writes: vec![put] });
+    wait_until("it leads no more", || ask(&mut client, &["INFO"]).contains("leads:0\r\n"));
+    let answer = client.call(&["CLUSTER", "ADD-SHARD"]).expect("it answers");
+    let what = format!("UNKNOWN the config server that leads, {address}: ");
+    assert!(is_error(&answer, &what), "{answer:?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::ending::{Ending, Orders, pause, stopped};
 use crate::following::{Task, run as follow};
 use crate::limits::{LONG_PAUSE, PAUSE};
 use crate::options::Options;
-use crate::place::Place;
+use crate::place::{Entry, Place};
 use crate::screen::{Gauge, say, show};
 use crate::target::bookmark::{ASKED, CUT_OVER, Stage, State, Tags};
 use crate::target::{Kind, Slots, Target, is_anothers};
@@ -116,6 +116,8 @@ struct Course<'c> {
     is_alone: bool,
     owner: u64,
     began: Instant,
+    /// Whether the end was asked for.
+    is_asked: bool,
     /// How long nothing may go on while the end is made.
     silence_max: Option<Duration>,
 }
@@ -162,6 +164,7 @@ fn attempt(
         is_alone,
         owner,
         began: Instant::now(),
+        is_asked: false,
         silence_max: None,
     };
     for ((place, own), state) in sources.into_iter().zip(states) {
@@ -189,10 +192,7 @@ fn attempt(
         let beside = Beside::new(at, place, from_entry.clone(), own);
         course.parts.push(Part { name, beside, gauge, thread: Some(thread) });
     }
-    match course.watch() {
-        Err(Ending::Interrupted) => stopped(course.interrupted()),
-        ended => ended,
-    }
+    course.run((&to, to_entry), tags)
 }
 
 /// A source, as keys of the target name it.
@@ -337,10 +337,21 @@ fn slots_have_moved<T>() -> Result<T, Ending> {
 }
 
 impl Course<'_> {
+    /// Watches until the end, and has nobody believe that a request for it is heard where there is none.
+    fn run(&mut self, (to, to_entry): (&Place, &Entry), tags: &Arc<Tags>) -> Result<(), Ending> {
+        let ended = self.watch();
+        if ended.is_err() && self.is_asked {
+            asking::forget(to, to_entry, tags, self.owner);
+        }
+        match ended {
+            Err(Ending::Interrupted) => stopped(self.interrupted()),
+            ended => ended,
+        }
+    }
+
     fn watch(&mut self) -> Result<(), Ending> {
-        let mut is_asked = false;
-        let ended = self.watch_until(&mut is_asked);
-        if is_asked && matches!(ended, Err(Ending::NeedsCopy(_))) {
+        let ended = self.watch_until();
+        if self.is_asked && matches!(ended, Err(Ending::NeedsCopy(_))) {
             say(
                 "the cut-over that was asked for is not made: ask for it again when the new copy is followed",
             );
@@ -348,7 +359,7 @@ impl Course<'_> {
         ended
     }
 
-    fn watch_until(&mut self, is_asked: &mut bool) -> Result<(), Ending> {
+    fn watch_until(&mut self) -> Result<(), Ending> {
         let (mut shown, mut asked) = (None::<Instant>, Instant::now());
         loop {
             self.check_parts()?;
@@ -362,9 +373,9 @@ impl Course<'_> {
             if asked.elapsed() >= ASKED_EVERY {
                 asked = Instant::now();
                 self.fail_if_anothers()?;
-                *is_asked |= self.is_asked()?;
+                self.look_whether_asked()?;
             }
-            if (*is_asked || self.options.until_caught_up) && self.is_nearly_there() {
+            if (self.is_asked || self.options.until_caught_up) && self.is_nearly_there() {
                 return self.cut_over();
             }
             let orders = self.orders.clone();
@@ -372,14 +383,14 @@ impl Course<'_> {
         }
     }
 
-    /// Whether the end is asked for; who asks is told that it is heard.
-    fn is_asked(&mut self) -> Result<bool, Ending> {
-        let is_asked = self.target.value(CUT_OVER)?.is_some_and(|value| value == ASKED);
-        if is_asked {
+    /// Looks whether the end is asked for; who asks is told that it is heard.
+    fn look_whether_asked(&mut self) -> Result<(), Ending> {
+        if self.target.value(CUT_OVER)?.is_some_and(|value| value == ASKED) {
+            self.is_asked = true;
             asking::take(&mut self.target)?;
             say("the cut-over is asked for");
         }
-        Ok(is_asked)
+        Ok(())
     }
 
     /// A part to which nothing comes does not find out that another process has taken over.

@@ -16,8 +16,10 @@ pub const PREFIX: &str = "tarn-migrate:";
 pub const CUT_OVER: &str = "tarn-migrate:cut-over";
 /// What it holds until the import has seen it,
 pub const ASKED: &[u8] = b"asked";
-/// and afterwards.
+/// afterwards,
 pub const TAKEN: &[u8] = b"taken";
+/// and when the attempt that has seen it has come to nothing: who asks then is heard by nobody.
+pub const ENDED: &[u8] = b"ended";
 /// The source that every import has: who has the first slot.
 pub const FIRST_SOURCE: &str = "0";
 

@@ -158,4 +158,12 @@ fn nothing_is_given_up_by_who_only_looks() {
     let master = world.standing(SHARD).and_then(|standing| standing.master()).expect("there is one");
     assert_ne!(world.standing(SHARD), before);
     assert_eq!(world.server(SHARD, master), other);
+    // What he is told may be lost, and another config server asked.
+    for node in &mut world.nodes {
+        node.life = LIFE;
+    }
+    world.run_for(Duration::from_secs(2));
+    assert!(world.order(look(), 1).is_err_and(|why| why.contains("nothing need be lost")));
+    let again = world.order(lose(other, &[]), 1);
+    assert!(again.as_ref().is_ok_and(|told| told.contains("is master of shard 0")), "{again:?}");
 }

@@ -126,6 +126,7 @@ fn a_server_goes_with_its_shard_only_if_it_is_alone_there_when_it_goes() {
     assert_eq!(ordered(&mut world, Order::Remove(other, Force::Yes)), Ok("OK".to_owned()));
     world.policy.shards = 1;
     assert!(with_shard(&mut world, id).is_ok_and(|told| told.contains("shard 1 is removed")));
+    assert_eq!(with_shard(&mut world, id), Ok(format!("server {id} is removed")), "it is said again");
 }
 
 #[test]
