@@ -540,7 +540,7 @@ fn a_cluster_that_is_restored_ends_when_it_is_to() {
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
     let config = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[1]));
@@ -550,6 +550,10 @@ fn a_cluster_that_is_restored_ends_when_it_is_to() {
     let id = up.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill can be run").success());
     wait_until("it ends", || up.try_wait().expect("it is ours").is_some());
+    let ended = up.wait_with_output().expect("it has ended");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("it was ended, and nothing is restored"), "{told}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub fn warnings(status: &Value) -> String {
 /// The settings, in one line.
 fn settings(policy: &Value) -> String {
     let number = |name: &str| policy[name].as_u64().unwrap_or(0);
-    let mut shown = format!("wanted: {} shards of {} copies", number("shards"), number("copies"));
+    let mut shown = format!("settings: shards {}  copies {}", number("shards"), number("copies"));
     let replace_after = number("replace_after_ms");
     shown += &match replace_after % 1000 {
         0 => format!("  replace-after {} s", replace_after / 1000),
@@ -284,7 +284,7 @@ mod tests {
         let lines: Vec<&str> = told.lines().skip(1).take(4).collect();
         assert_eq!(
             lines[0],
-            "wanted: 3 shards of 2 copies  replace-after 600 s  auto-rebalance keys (from 20 % on)"
+            "settings: shards 3  copies 2  replace-after 600 s  auto-rebalance keys (from 20 % on)"
         );
         assert!(lines[1].starts_with("THE CLUSTER AWAITS A BACKUP"));
         let needed = "1 more server is needed, for a shard that is wanted";

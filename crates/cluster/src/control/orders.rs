@@ -692,7 +692,7 @@ fn told_of_copies(view: &View, copies: u32) -> String {
 fn next_of_setting(view: &View, name: &str, value: &str) -> Next {
     match Setting::read(name, value) {
         Ok(Setting::Shards(shards)) if usize::from(shards) < view.shards.len() => refuse(format!(
-            "there are {} shards: `remove-shard SHARD` has one go, and its slots to others; then fewer are wanted",
+            "fewer than the shards that there are ({}) cannot be wanted: `remove-shard SHARD` has one go, and its slots to others",
             view.shards.len()
         )),
         Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
