@@ -100,12 +100,18 @@ impl Streams {
         self.owners.iter().map(part).collect()
     }
 
-    /// Where the time stands that it waits.
-    fn time_at(&self) -> Option<usize> {
-        // A count stands behind COUNT, whatever it is.
-        let at =
-            (1..self.options.len()).step_by(2).find(|at| self.options[*at].eq_ignore_ascii_case(b"block"))?;
-        Some(at + 1).filter(|at| *at < self.options.len() - 1)
+    /// Its options without those that have it wait, and how long it is to: of several times the last one counts. A count stands behind COUNT, whatever it is.
+    fn without_time(&self) -> (Vec<Vec<u8>>, Option<&[u8]>) {
+        let (mut others, mut time) = (Vec::new(), None);
+        let (head, pairs) = self.options.split_at(1);
+        others.extend_from_slice(head);
+        for pair in pairs.chunks(2) {
+            match pair {
+                [word, value] if word.eq_ignore_ascii_case(b"block") => time = Some(&value[..]),
+                pair => others.extend_from_slice(pair),
+            }
+        }
+        (others, time)
     }
 }
 
@@ -114,8 +120,8 @@ impl Streams {
 pub struct StreamWait {
     protocol: Protocol,
     streams: Streams,
-    /// Where the time stands that it waits.
-    time_at: usize,
+    /// The options but for the time.
+    options: Vec<Vec<u8>>,
     /// Until when, if not for ever.
     until: Option<Instant>,
     is_waiting: bool,
@@ -130,20 +136,18 @@ impl StreamWait {
         if streams.owners.len() > OWNERS_MAX {
             return Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for"));
         }
-        streams.time_at().map_or(Ok(()), |at| timeout_ms(&streams.options[at], now).map(drop))
+        streams.without_time().1.map_or(Ok(()), |time| timeout_ms(time, now).map(drop))
     }
 
     /// Begins with the first question. None: it does not say how long it waits, or nothing that makes sense.
     pub fn begin(streams: &Streams, protocol: Protocol) -> Option<(StreamWait, Vec<Part>)> {
-        let time_at = streams.time_at()?;
-        let time = timeout_ms(&streams.options[time_at], UnixMs(0)).ok()?;
+        let (options, time) = streams.without_time();
+        let time = timeout_ms(time?, UnixMs(0)).ok()?;
         // What is longer than the clock goes ends as little as what has no end.
         let until = time.and_then(|time| Instant::now().checked_add(Duration::from_millis(time.0)));
         let streams = streams.clone();
-        let wait = StreamWait { protocol, streams, time_at, until, is_waiting: false };
-        let mut options = wait.streams.options.clone();
-        options.drain(time_at - 1..=time_at);
-        let first = wait.streams.parts_with(&options);
+        let wait = StreamWait { protocol, streams, options, until, is_waiting: false };
+        let first = wait.streams.parts_with(&wait.options);
         Some((wait, first))
     }
 
@@ -170,8 +174,11 @@ impl StreamWait {
             return streams(self.protocol, &self.streams.order, parts).map(Step::Whole);
         }
         self.is_waiting = true;
-        let mut options = self.streams.options.clone();
-        options[self.time_at] = left.map_or(0, |left| left.as_millis()).to_string().into_bytes();
+        let mut options = self.options.clone();
+        let time = left.map_or(0, |left| left.as_millis()).to_string().into_bytes();
+        // In front of STREAMS.
+        let at = options.len() - 1;
+        options.splice(at..at, [b"BLOCK".to_vec(), time]);
         let patience = left.map_or(Patience::ForEver, Patience::Until);
         Some(Step::Wait(self.streams.parts_with(&options), patience))
     }
@@ -221,6 +228,10 @@ mod tests {
             assert!(begin(&format!("XREAD BLOCK {time} STREAMS foo hello 1 2")).is_none(), "{time}");
         }
         assert!(begin("XREAD COUNT block STREAMS foo hello 1 2").is_none());
+        // The last one counts, and no server is asked to wait by the way of all others' requests.
+        let (_, first) = begin("XREAD BLOCK 5 COUNT 1 block 0 STREAMS foo hello 1 2").unwrap();
+        assert_eq!(lines(&first), ["XREAD COUNT 1 STREAMS hello 2", "XREAD COUNT 1 STREAMS foo 1"]);
+        assert!(begin("XREAD BLOCK 5 BLOCK x STREAMS foo hello 1 2").is_none());
         assert!(begin("XREAD BLOCK STREAMS foo hello 1 2").is_none());
     }
 }

@@ -264,7 +264,10 @@ pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
         name if name.starts_with("xread") => {
             // Behind the names of a group and a consumer.
             let first = if name == "xreadgroup" { 4 } else { 1 };
-            let block = (first..last).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
+            let streams =
+                request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).unwrap_or(last);
+            // The last one counts.
+            let block = (first..streams).rev().find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
             (block.map_or(last, |at| at + 1), 0.001)
         }
         _ => (last, 1.0),

@@ -320,7 +320,8 @@ impl Part {
     /// Whether anything has changed since this was asked last.
     pub fn takes_change(&self) -> bool {
         let version = self.version.load(Ordering::Acquire);
-        self.settled.swap(version, Ordering::Relaxed) != version
+        // What is looked at then is looked at behind that.
+        self.settled.swap(version, Ordering::AcqRel) != version
     }
 
     /// Has the change that there was last be taken once more: somebody began to wait, or to listen, by a view of before it while others were looked at.

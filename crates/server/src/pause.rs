@@ -61,7 +61,7 @@ impl Pause {
     /// Holds writes back for a cut, and for no longer than that. Gives the number by which it is known; None: another cut is on.
     pub fn hold(&self, engine: &Engine, now: UnixMs, longest: Duration) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.is_cut(now) {
+        if state.is_cut(now, Instant::now()) {
             return None;
         }
         let until = UnixMs(now.0.saturating_add(millis(longest)));
@@ -74,7 +74,7 @@ impl Pause {
     /// Whether writes have been held back for this cut without a break since it began.
     pub fn is_held(&self, cut: u64, now: UnixMs) -> bool {
         let state = self.state.lock();
-        state.is_cut(now) && self.cuts.load(Ordering::Relaxed) == cut
+        state.is_cut(now, Instant::now()) && self.cuts.load(Ordering::Relaxed) == cut
     }
 
     /// Holds nothing back for this cut any more.
@@ -119,11 +119,12 @@ impl Pause {
     /// What is held back at `now` and until when to look again. What is over is forgotten.
     pub fn at(&self, engine: &Engine, now: UnixMs) -> Order {
         let mut state = self.state.lock();
-        if !state.is_cut(now) {
+        let instant = Instant::now();
+        if !state.is_cut(now, instant) {
             state.orders[Purpose::Cut as usize] = None;
         }
         state.orders.iter_mut().for_each(|order| *order = order.filter(|(_, until)| now < *until));
-        let order = state.in_force(now);
+        let order = state.in_force(now, instant);
         if order.is_none() {
             show(engine, false);
         }
@@ -133,18 +134,19 @@ impl Pause {
 
 impl State {
     /// The strictest of all orders, for as long as none of them ends.
-    fn in_force(&self, now: UnixMs) -> Order {
+    fn in_force(&self, now: UnixMs, instant: Instant) -> Order {
         let strictest = self.orders.iter().flatten().map(|(what, _)| *what).max()?;
         let until = self.orders.iter().flatten().map(|(_, until)| *until).min()?;
-        let left = self.cut_ends.filter(|_| self.is_cut(now)).map(|ends| ends - Instant::now());
+        let cut = self.cut_ends.filter(|_| self.is_cut(now, instant));
+        let left = cut.map(|ends| ends.saturating_duration_since(instant));
         // Behind its end, and not in the middle of its last millisecond.
         let cut_until = left.map(|left| UnixMs(now.0.saturating_add(millis(left) + 1)));
         Some((strictest, cut_until.map_or(until, |end| end.min(until))))
     }
 
     /// Whether writes are held back for a cut. A wall clock that is put back does not make it longer.
-    fn is_cut(&self, now: UnixMs) -> bool {
-        let is_over = self.cut_ends.is_none_or(|ends| ends <= Instant::now());
+    fn is_cut(&self, now: UnixMs, instant: Instant) -> bool {
+        let is_over = self.cut_ends.is_none_or(|ends| ends <= instant);
         !is_over && self.orders[Purpose::Cut as usize].is_some_and(|(_, until)| now < until)
     }
 }

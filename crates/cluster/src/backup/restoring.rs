@@ -143,9 +143,11 @@ fn wait_for_shards(reach: &Reach, manifest: &Manifest, screen: &mut Screen) -> R
 /// Has shards that get nothing forget what an earlier attempt at another backup has brought there: what becomes theirs later meets none of it.
 fn empty_others(reach: &Reach, targets: &[Target], restore: u64) -> Result<(), String> {
     let topology = reach.topology()?;
-    let others = begun(&topology).filter(|(shard, _)| targets.iter().all(|(_, to, _)| to != shard));
-    for (shard, master) in others {
-        bringing::welcome(reach, master, restore).map_err(|why| unfinished(shard, &why))?;
+    let is_other = |shard: &&ShardId| targets.iter().all(|(_, to, _)| to != *shard);
+    let others = topology.shards.iter().filter(|(_, shard)| shard.master.is_some());
+    for shard in others.map(|(id, _)| id).filter(is_other) {
+        let master = topology.master_of(*shard).ok_or_else(|| unfinished(*shard, "it has no master"))?;
+        bringing::welcome(reach, master, restore).map_err(|why| unfinished(*shard, &why))?;
     }
     Ok(())
 }

@@ -580,7 +580,8 @@ impl Control {
             None => self.best(&others, now),
             Some(id) => others.iter().find(|server| server.id == id).map(|server| server.id),
         };
-        if let Some(away) = chosen.filter(|id| !self.lives(*id, now)) {
+        // Who leads since a moment ago has not heard everybody yet.
+        if let Some(away) = chosen.filter(|id| self.silence(*id, now) >= SILENT) {
             return refuse(format!("server {away} is not heard of"));
         }
         let place = chosen.and_then(|chosen| view.servers.get(&chosen)?.place);
@@ -592,6 +593,7 @@ impl Control {
             (None, Some(id)) => {
                 refuse(format!("server {id} is no member of shard {shard}, or is its master already"))
             }
+            (None, None) if others.iter().any(|server| self.silence(server.id, now) < SILENT) => Next::Wait,
             (None, None) => refuse(format!("shard {shard} has no other member that lives")),
         }
     }

@@ -144,14 +144,14 @@ impl<'g> Giving<'g> {
         loop {
             self.catch_up(&mut link, &mut stream, &copied)?;
             self.asks.set(true);
+            // It may be heard and switch before that is known here: somebody may be waiting from here on.
+            link.hasten();
             // Whoever is not heard now is asked again, when what came in between is sent, too.
             match link.progress.config.say_caught_up(one, epochs) {
                 Ok(()) => break,
                 Err(_) => thread::sleep(LOOK_AGAIN),
             }
         }
-        // Somebody may be waiting from here on.
-        link.follow(Some(0));
         self.hand_over(&mut link, &mut stream, &copied)?;
         let Link { progress, asking, sent, .. } = link;
         drop((asking, stream));
@@ -341,7 +341,8 @@ impl<'g> Giving<'g> {
         let began = Instant::now();
         loop {
             self.look()?;
-            match link.asking.ask(&[b"SLOTMOVE", b"CONFIRM"])? {
+            let left = CONFIRMING.saturating_sub(began.elapsed());
+            match link.asking.ask_within(left.max(LOOK_AGAIN), &[b"SLOTMOVE", b"CONFIRM"])? {
                 Value::Int(1) => return Ok(()),
                 _ if began.elapsed() >= CONFIRMING => {
                     return Err(io::Error::other(
@@ -433,8 +434,10 @@ struct Link<'l, 'c> {
     pace: Pace,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
-    /// Since when clients wait for what is answered here.
-    held_since: Option<Instant>,
+    /// Until when clients wait for what is answered here.
+    held_until: Option<Instant>,
+    /// Whether they may.
+    is_hasty: bool,
 }
 
 impl<'l, 'c> Link<'l, 'c> {
@@ -454,13 +457,20 @@ impl<'l, 'c> Link<'l, 'c> {
             sent: 0,
             pace,
             pending: None,
-            held_since: None,
+            held_until: None,
+            is_hasty: false,
         }
     }
 
     /// Clients wait from here on: for no longer than the other master may be waited for then.
     fn hold(&mut self) {
-        self.held_since = Some(Instant::now());
+        self.held_until = Some(Instant::now() + TAKING);
+    }
+
+    /// Clients may wait by now: no answer may take long, and what is left keeps to no rate.
+    fn hasten(&mut self) {
+        self.follow(Some(0));
+        self.is_hasty = true;
         self.asking.set_patience(TAKING);
     }
 
@@ -478,7 +488,7 @@ impl<'l, 'c> Link<'l, 'c> {
 
     /// Keeps to another rate from now on.
     fn follow(&mut self, rate: Option<u64>) {
-        if let Some(rate) = rate.filter(|rate| *rate != self.pace.rate) {
+        if let Some(rate) = rate.filter(|rate| *rate != self.pace.rate && !self.is_hasty) {
             self.pace = Pace { rate, from: Instant::now(), sent: self.sent };
         }
     }
@@ -521,12 +531,10 @@ impl<'l, 'c> Link<'l, 'c> {
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        if self.held_since.is_some_and(|since| since.elapsed() >= TAKING) {
-            return Err(io::Error::other(
-                "the other shard's master takes what is sent too slowly, and requests would wait for it",
-            ));
-        }
-        self.asking.receive()?;
+        match self.held_until {
+            Some(until) => self.asking.receive_before(until)?,
+            None => self.asking.receive()?,
+        };
         self.bytes -= self.outstanding.pop_front().unwrap_or_default();
         Ok(())
     }

@@ -97,11 +97,14 @@ fn keys_whose_time_is_up_stay_where_they_are_during_a_pause() {
 fn a_cut_ends_in_its_time_whatever_the_clock_says() {
     let server = TestServer::start("");
     let (pause, engine) = (&server.server.pause, &server.server.engine);
-    let cut = pause.hold(engine, UnixMs(10_000), Duration::from_millis(20)).expect("there is no other");
-    // The clock is put back by ten seconds, and stays there: who waits looks again when it is over.
-    let (_, until) = pause.at(engine, UnixMs(0)).expect("it is on");
-    assert!(until <= UnixMs(21), "{until:?}");
-    server.wait_until("it is over", || !pause.is_held(cut, UnixMs(0)));
-    assert_eq!(pause.at(engine, UnixMs(0)), None);
-    assert!(pause.hold(engine, UnixMs(0), Duration::from_millis(20)).is_some());
+    // Where the clock was an hour ahead.
+    let now = engine.clock.now();
+    let ahead = UnixMs(now.0 + 3_600_000);
+    let cut = pause.hold(engine, ahead, Duration::from_secs(1)).expect("there is no other");
+    // It was put back, and stays there: who waits looks again when the cut is over.
+    let (_, until) = pause.at(engine, now).expect("it is on");
+    assert!(until.0 <= now.0 + 1001, "{until:?}");
+    server.wait_until("it is over", || !pause.is_held(cut, now));
+    assert_eq!(pause.at(engine, now), None);
+    assert!(pause.hold(engine, now, Duration::from_millis(20)).is_some());
 }
