@@ -34,6 +34,8 @@ const NANOS: u128 = 1_000_000_000;
 #[derive(Default)]
 pub struct Bandwidth {
     state: Mutex<State>,
+    /// Whether more was moved than may be when it was looked last, or somebody waits or has a turn.
+    is_short: AtomicBool,
     /// Somebody waits.
     begins: Notify,
     /// For how long clients were held back, all together.
@@ -93,7 +95,7 @@ impl State {
             return;
         }
         // It begins again at zero with CONFIG RESETSTAT.
-        let more = moved.checked_sub(self.moved).unwrap_or(moved);
+        let more = moved.saturating_sub(self.moved);
         let passed = now.saturating_duration_since(self.at).as_nanos();
         let paid = passed.saturating_mul(u128::from(limit)) / NANOS;
         // What is less than a byte is not lost.
@@ -126,59 +128,59 @@ impl State {
         usize::try_from(enough).unwrap_or(TURNS_MAX).clamp(1, TURNS_MAX)
     }
 
-    /// Gives turns to the first of those who wait; gives how long they have waited, together.
-    fn give_turns(&mut self, now: Instant) -> Duration {
+    /// Takes the first of those who wait, whose turns come; gives how long they have waited, together.
+    fn take_turns(&mut self, now: Instant) -> (Vec<Arc<Client>>, Duration) {
         if self.queue.is_empty() {
             self.given = (0, 0);
         }
-        let (mut left, mut waited, mut given) = (self.turns_now(), Duration::ZERO, 0);
-        while left > 0 {
-            let Some(client) = self.queue.pop_front() else { break };
+        let (mut left, mut waited, mut taken) = (self.turns_now(), Duration::ZERO, Vec::new());
+        while let Some(client) = self.queue.front() {
             // Who has gone away needs none.
-            let Some(turn) = self.turns.get_mut(&client.id) else { continue };
-            if let Turn::Waits(since) = std::mem::replace(turn, Turn::Comes) {
-                waited += now.saturating_duration_since(since);
+            let Some(turn) = self.turns.get_mut(&client.id) else {
+                self.queue.pop_front();
+                continue;
+            };
+            let since = if let Turn::Waits(since) = turn { *since } else { now };
+            let has_waited = now.saturating_duration_since(since);
+            // What is moved beside turns may be more than all that may be: then there is one now and then.
+            let is_due = taken.is_empty() && has_waited >= Duration::from_secs(DEBT_S.unsigned_abs());
+            if left == 0 && !is_due {
+                break;
             }
-            client.set_trait(Traits::PAUSED, false);
-            client.wake();
-            (left, given) = (left - 1, given + 1);
+            *turn = Turn::Comes;
+            waited += has_waited;
+            left = left.saturating_sub(1);
+            taken.extend(self.queue.pop_front());
         }
         if self.limit == 0 {
             // Nobody asks any more whose turn it is.
             self.turns.clear();
         }
-        if given > 0 {
-            self.given = (given, self.moved);
+        if !taken.is_empty() {
+            self.given = (taken.len() as u64, self.moved);
         }
-        waited
+        (taken, waited)
     }
 }
 
 impl Bandwidth {
-    fn look(&self, proxy: &Proxy) -> parking_lot::MutexGuard<'_, State> {
-        let counts = proxy.counts();
-        let moved = counts.input_bytes.get() + counts.output_bytes.get();
-        let mut state = self.state.lock();
-        state.look(proxy.host.engine.config.proxy_bandwidth_limit(), moved, Instant::now());
-        state
-    }
-
     /// Whether a client that sends something may have to wait, or its turn has come.
-    pub fn is_short(&self, proxy: &Proxy, client: &Client) -> bool {
-        let state = self.look(proxy);
-        state.is_short() || state.turns.contains_key(&client.id)
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
     }
 
     /// Whether a client that has sent something is held back. It is woken when its turn comes.
-    pub fn holds_back(&self, proxy: &Proxy, client: &Arc<Client>) -> bool {
-        let mut state = self.look(proxy);
+    pub fn holds_back(&self, client: &Arc<Client>) -> bool {
+        let mut state = self.state.lock();
         match state.turns.get(&client.id) {
             Some(Turn::Waits(_)) => true,
             Some(Turn::Comes) => {
                 state.turns.remove(&client.id);
                 false
             }
-            None if state.is_short() => {
+            // What a connection says first is served: who looks whether the proxy is there is told so.
+            None if state.is_short() && client.commands() > 0 => {
                 // Nor is it silent.
                 client.set_trait(Traits::PAUSED, true);
                 state.turns.insert(client.id, Turn::Waits(Instant::now()));
@@ -204,20 +206,37 @@ impl Bandwidth {
         let waits = state.turns.values().filter(|turn| matches!(turn, Turn::Waits(_))).count();
         (self.held_back_ms.load(Ordering::Relaxed), waits)
     }
+
+    /// Looks what was moved, and gives turns. Whether it is to be looked again soon.
+    fn look(&self, proxy: &Proxy) -> bool {
+        let counts = proxy.counts();
+        let moved = counts.input_bytes.get() + counts.output_bytes.get();
+        let limit = proxy.host.engine.config.proxy_bandwidth_limit();
+        let (taken, waited, is_busy) = {
+            let mut state = self.state.lock();
+            let is_busy = moved != state.moved;
+            state.look(limit, moved, Instant::now());
+            let (taken, waited) = state.take_turns(Instant::now());
+            // Whoever has a turn has to ask for it.
+            let is_short = limit > 0 && (state.is_short() || !state.turns.is_empty());
+            self.is_short.store(is_short, Ordering::Relaxed);
+            (taken, waited, limit > 0 && (is_busy || is_short))
+        };
+        let ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.held_back_ms.fetch_add(ms, Ordering::Relaxed);
+        for client in taken {
+            client.set_trait(Traits::PAUSED, false);
+            client.wake();
+        }
+        is_busy
+    }
 }
 
 /// Gives turns for as long as there is a proxy.
 pub async fn follow(proxy: Arc<Proxy>) {
     let bandwidth = &proxy.bandwidth;
     while !proxy.is_ending() {
-        let is_waited_for = {
-            let mut state = bandwidth.look(&proxy);
-            let waited = state.give_turns(Instant::now());
-            let ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-            bandwidth.held_back_ms.fetch_add(ms, Ordering::Relaxed);
-            !state.queue.is_empty()
-        };
-        match is_waited_for {
+        match bandwidth.look(&proxy) {
             true => sleep(TICK).await,
             // Whether somebody waits or the time is up: it is looked again.
             false => drop(timeout(LOOK, bandwidth.begins.notified()).await),
@@ -266,18 +285,20 @@ mod tests {
             state.turns.insert(id, Turn::Waits(now));
         }
         state.turns.remove(&3);
-        state.give_turns(now);
-        assert_eq!(state.queue.len(), 3, "not yet");
+        assert!(state.take_turns(now).0.is_empty() && state.queue.len() == 2, "not yet");
         let later = now + Duration::from_millis(500);
         state.look(1000, 500, later);
-        assert_eq!(state.give_turns(later), Duration::from_millis(500));
+        assert_eq!(state.take_turns(later).1, Duration::from_millis(500));
         let comes = |state: &State, id| matches!(state.turns.get(&id), Some(Turn::Comes));
         assert!(comes(&state, 1) && !comes(&state, 2), "one at a time where a turn moves more than may be");
-        state.look(1000, 501, later);
-        state.give_turns(later);
-        assert!(!comes(&state, 2));
-        state.look(0, 501, later);
-        state.give_turns(later);
+        state.look(1000, 9_000, later);
+        assert!(state.take_turns(later).0.is_empty() && !comes(&state, 2));
+        // What is moved beside turns is more than may be for ever.
+        let late = now + Duration::from_secs(10);
+        state.look(1000, 90_000, late);
+        assert!(state.debt > 0 && state.take_turns(late).0.len() == 1 && comes(&state, 2));
+        state.look(0, 90_000, late);
+        state.take_turns(late);
         assert!(state.turns.is_empty() && state.queue.is_empty(), "nobody waits where it is not bounded");
     }
 }

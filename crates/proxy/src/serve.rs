@@ -247,12 +247,12 @@ impl Service for Proxy {
     }
 
     #[inline]
-    fn is_short(&self, client: &Arc<Client>) -> bool {
-        self.host.engine.config.proxy_bandwidth_limit() > 0 && self.bandwidth.is_short(self, client)
+    fn is_short(&self, _: &Arc<Client>) -> bool {
+        self.bandwidth.is_short()
     }
 
     fn holds_back(&self, client: &Arc<Client>) -> bool {
-        self.bandwidth.holds_back(self, client)
+        self.bandwidth.holds_back(client)
     }
 
     fn give_up_wait(&self, front: &mut Front) -> bool {

@@ -41,7 +41,8 @@ pub struct Shards(RwLock<BTreeMap<(NodeNo, bool), Arc<ShardCounts>>>);
 impl Shards {
     /// The counts of a server.
     pub fn of(&self, node: NodeNo, is_replica: bool) -> Arc<ShardCounts> {
-        self.0.write().entry((node, is_replica)).or_default().clone()
+        let known = self.0.read().get(&(node, is_replica)).cloned();
+        known.unwrap_or_else(|| self.0.write().entry((node, is_replica)).or_default().clone())
     }
 }
 
