@@ -18,12 +18,14 @@ mod senseless;
 mod status;
 #[cfg(test)]
 mod tests;
+mod users;
 pub mod view;
 
 pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
 pub use orders::{Force, Order, Restored, Setting};
 pub use rebalance::Measure;
+pub use users::{UserChange, UserLine, escape, look_at_name, outside_of_selectors};
 pub use view::{Leader, Policy, Standing, View, key};
 
 use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
@@ -429,8 +431,13 @@ impl Control {
         for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
             self.refuse_to_lead(ticket);
         }
-        let given_up = self.orders.give_up().into_iter().chain(self.moves.give_up());
-        for ticket in given_up.collect::<Vec<_>>() {
+        for (ticket, is_unknown) in self.orders.give_up() {
+            match is_unknown {
+                true => self.answer(ticket, Err(users::UNKNOWN.to_owned())),
+                false => self.refuse_to_lead(ticket),
+            }
+        }
+        for ticket in self.moves.give_up() {
             self.refuse_to_lead(ticket);
         }
     }

@@ -3,6 +3,7 @@
 
 use super::losing::Losing;
 use super::rebalance::Measure;
+use super::users::{self, UserChange};
 use super::view::{Standing, View, key};
 use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
@@ -45,6 +46,8 @@ pub enum Order {
     BeginRestore,
     /// He who began the restore of this number has brought all of it.
     EndRestore(u64, Restored),
+    /// A user of the proxies is to be another, or to go.
+    User(UserChange),
 }
 
 impl Order {
@@ -62,6 +65,7 @@ impl Order {
             Order::Remove(id, Force::Yes) => format!("remove-server {id} --force"),
             Order::Lose(losing) => format!("promote {} {} --accept-loss", losing.shard, losing.heir),
             Order::BeginRestore | Order::EndRestore(..) => "restore".to_owned(),
+            Order::User(change) => change.shown(),
         }
     }
 }
@@ -194,6 +198,8 @@ pub enum Done {
     Restored(u64, Restored),
     /// Members that are gone for good go, now that their shard has another master; what is told then.
     Bury(Vec<ServerId>, String),
+    /// A user is another, or goes.
+    User(UserChange),
 }
 
 #[derive(Clone, Debug)]
@@ -274,8 +280,12 @@ impl Orders {
         }
     }
 
-    pub fn give_up(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.0).into_keys().collect()
+    /// Ends all, and tells of which nobody can say what has become.
+    pub fn give_up(&mut self) -> Vec<(Ticket, bool)> {
+        let is_unknown =
+            |under: &Underway| matches!(under.order, Order::User(_)) && !matches!(under.stage, Stage::New);
+        let all = std::mem::take(&mut self.0).into_iter();
+        all.map(|(ticket, under)| (ticket, is_unknown(&under))).collect()
     }
 }
 
@@ -328,6 +338,7 @@ impl Control {
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
+                (Done::User(_), _) => self.view.as_ref().map(users::told).unwrap_or_default(),
                 (Done::Policy(Setting::NextRestore), _) => {
                     format!(
                         "restore {}",
@@ -358,7 +369,12 @@ impl Control {
                 true => {
                     let why = self.refusal().map(|why| format!(". {STORE_REFUSES}: {why}"));
                     let why = why.unwrap_or_default();
-                    refuse(format!("it took too long and is given up; what was done of it holds{why}"))
+                    match under.order {
+                        Order::User(_) => Next::End(Err(format!("{}{why}", users::UNKNOWN))),
+                        _ => refuse(format!(
+                            "it took too long and is given up; what was done of it holds{why}"
+                        )),
+                    }
                 }
                 false => self.next(under, view, now),
             };
@@ -449,6 +465,7 @@ impl Control {
                     None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
                 },
             },
+            (Order::User(change), _) => change.next(view),
             (Order::Set(name, value), _) => match Setting::read(name, value) {
                 Ok(setting) => Next::Stage(Stage::Ready(Done::Policy(setting))),
                 Err(why) => refuse(why),
@@ -592,6 +609,7 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
         Order::Switch(of, _) => view.why_spoilt(key::POLICY).or_else(|| shard(of)),
         Order::Place(id, of) => server(id).or_else(|| shard(of)),
         Order::Meet(id) => server(id),
+        Order::User(change) => view.why_spoilt(&change.key()),
         Order::Begin(id) => {
             view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| view.why_no_shard())
         }

@@ -2,7 +2,8 @@
 
 use super::election::is_vacant;
 use super::moves::Followed;
-use super::orders::{Done, Restored, Setting};
+use super::orders::{Done, Next, Restored, Setting};
+use super::users::AT_ONCE;
 use super::view::{Standing, View, key};
 use super::{
     Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, as_known, shard_of,
@@ -45,11 +46,23 @@ pub struct Draft {
     pub compares: BTreeMap<String, Revision>,
     writes: BTreeMap<String, Option<(String, Option<LeaseId>)>>,
     pub then: Then,
+    /// How many users it changes.
+    users: usize,
 }
 
 impl Draft {
     pub fn is_full(&self) -> bool {
         self.writes.len() >= WRITES_MAX
+    }
+
+    /// Whether something has to wait for the next change.
+    fn has_no_room_for(&self, done: &Done) -> bool {
+        let is_late = match done {
+            // It may not fit what is changed of it in this one.
+            Done::User(change) => self.users >= AT_ONCE || self.writes.contains_key(&change.key()),
+            _ => false,
+        };
+        is_late || self.is_full()
     }
 
     pub fn write(&mut self, key: String, value: Option<String>, lease: Option<LeaseId>) {
@@ -150,6 +163,7 @@ impl Control {
             compares: BTreeMap::new(),
             writes: BTreeMap::new(),
             then: Then::default(),
+            users: 0,
         };
         if view.is_senseless(key::CLUSTER) {
             // Whose keys these are is not known.
@@ -210,7 +224,7 @@ impl Control {
     /// What operators want and can be done at once.
     fn plan_orders(&mut self, draft: &mut Draft) {
         for (ticket, mut done) in self.orders.take_ready() {
-            if draft.is_full() {
+            if draft.has_no_room_for(&done) {
                 self.orders.put_back(ticket, done);
                 continue;
             }
@@ -269,6 +283,11 @@ impl Control {
                         continue;
                     }
                 }
+                Done::User(change) => {
+                    draft.write(change.key(), change.line.clone(), None);
+                    draft.after.users.take(&change.name, change.line.as_deref());
+                    draft.users += 1;
+                }
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));
                     draft.then.notes.push(told.clone());
@@ -313,6 +332,9 @@ impl Control {
                 !after.shards.contains_key(shard)
                     || after.next_number(*shard).is_err()
                     || place_of(after, *id) != Some(None)
+            }
+            Done::User(change) => {
+                after.is_senseless(&change.key()) || !matches!(change.next(after), Next::Stage(_))
             }
             Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
         }

@@ -2,6 +2,7 @@
 
 use super::SILENT;
 use super::rebalance::Measure;
+use super::users::{Users, unescape};
 use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,12 @@ pub mod key {
     #[must_use]
     pub fn moving(id: u64) -> String {
         format!("moves/{id}")
+    }
+
+    /// A user of the proxies.
+    #[must_use]
+    pub fn user(name: &str) -> String {
+        format!("users/{}", super::super::users::escape(name))
     }
 
     /// The highest number that a server ever had in a shard.
@@ -260,6 +267,8 @@ pub struct View {
     pub leader: Option<Leader>,
     /// Settings.
     pub policy: Option<Policy>,
+    /// The users of proxies.
+    pub users: Users,
     /// Keys that hold what makes no sense.
     pub(super) senseless: BTreeSet<String>,
     /// When each key was last changed.
@@ -274,6 +283,7 @@ impl View {
     pub fn of(reading: &Reading, prefix: &str) -> View {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
+        view.users.revision = reading.revision;
         for entry in &reading.entries {
             if let Some(key) = entry.key.strip_prefix(prefix) {
                 view.take(key, Some(&entry.value), entry.revision);
@@ -293,6 +303,9 @@ impl View {
                 || restore != self.restore()
             {
                 self.topology_revision = revision;
+            }
+            if kind == "users" {
+                self.users.revision = revision;
             }
         }
         self.revision = self.revision.max(revision);
@@ -335,6 +348,7 @@ impl View {
                 let read = value.and_then(Move::from_line).filter(|one| one.id == id);
                 keep(&mut self.moves, id, read)
             }),
+            Some(("users", escaped)) => unescape(escaped).map(|name| self.users.take(&name, value)),
             Some(_) => None,
         };
         match value.is_none() || read == Some(true) {
