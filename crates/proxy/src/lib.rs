@@ -21,6 +21,7 @@ mod slot_scans;
 mod start;
 mod takeover;
 mod upstream;
+mod users;
 mod waits;
 mod ways;
 mod written;

@@ -8,6 +8,7 @@ use crate::replicas::Replicas;
 use crate::run::Runner;
 use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
+use crate::users::Users;
 use crate::waits::Waits;
 use crate::ways::Way;
 use crate::written::Written;
@@ -40,6 +41,8 @@ pub struct Proxy {
     pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
+    /// Its users, if a cluster's store keeps them.
+    pub users: Option<Arc<Users>>,
     /// What it has taken over, until it serves.
     pub taken: Mutex<Taken>,
     /// How many workers do not serve yet.
@@ -74,6 +77,8 @@ pub struct Front {
     pub is_alone: bool,
     /// Nothing further is run for it, nor is it kept, before what it waits for at a server is there.
     pub is_blocked: bool,
+    /// Users are changed for it, and its request is answered when that is done.
+    pub changes_users: bool,
     /// What has to be before anything further is run.
     wait: Option<Wait>,
 }
@@ -85,7 +90,7 @@ pub enum Wait {
     Owed(usize),
     /// That a link takes requests again.
     Room,
-    /// That what it wants to listen to is listened to.
+    /// That what it wants to listen to is listened to, or that users are changed as it wants.
     Heard,
 }
 
@@ -178,6 +183,7 @@ impl Service for Proxy {
             watched_slot: None,
             is_alone: false,
             is_blocked: false,
+            changes_users: false,
             wait: None,
         }
     }
@@ -188,6 +194,9 @@ impl Service for Proxy {
         }
         if front.is_tied() {
             links::dismiss(front.inner.client.id);
+        }
+        if let Some(users) = self.users.as_ref().filter(|_| front.changes_users) {
+            users.forget(front.inner.client.id);
         }
         Service::end(&*self.host, &mut front.inner);
     }

@@ -130,7 +130,9 @@ pub fn look_at_name(name: &str) -> Result<(), String> {
         _ if name.len() > NAME_BYTES_MAX => {
             Err(format!("a user's name is {NAME_BYTES_MAX} bytes long at most"))
         }
-        _ if name.contains(|letter: char| letter.is_ascii_whitespace() || letter == '\x0b' || letter == '\0') => {
+        _ if name
+            .contains(|letter: char| letter.is_ascii_whitespace() || letter == '\x0b' || letter == '\0') =>
+        {
             Err("a user's name has neither spaces nor zero bytes".to_owned())
         }
         _ => Ok(()),
@@ -225,7 +227,8 @@ pub(super) fn told(view: &View) -> String {
 }
 
 /// What is answered to a change of which nobody knows what has become.
-pub(super) const UNKNOWN: &str = "UNKNOWN nobody can say whether the user is changed: look, and say it again if it is not";
+pub(super) const UNKNOWN: &str =
+    "UNKNOWN nobody can say whether the user is changed: look, and say it again if it is not";
 
 #[cfg(test)]
 mod tests {
@@ -283,7 +286,7 @@ mod tests {
         assert!(users.why_full(&change("more", 1)).is_some());
         assert!(users.why_full(&change("u1", 1)).is_none());
         assert!(users.why_full(&change("u1", ALL_BYTES_MAX)).is_some());
-        (0..USERS_MAX).for_each(|number| drop(users.take(&format!("u{number}"), None)));
+        assert!((0..USERS_MAX).all(|number| users.take(&format!("u{number}"), None)));
         assert_eq!((users.bytes, users.lines.len()), (0, 0));
     }
 }

@@ -164,7 +164,9 @@ async fn converse(
             match flow {
                 Flow::Next => {}
                 Flow::End => return socket.shutdown().await,
-                Flow::Follow { of, revision, seen } => return follow(desk, socket, of, (revision, seen)).await,
+                Flow::Follow { of, revision, seen } => {
+                    return follow(desk, socket, of, (revision, seen)).await;
+                }
             }
         } else if taken == 0 {
             if buffer.len() > REQUEST_BYTES_MAX {

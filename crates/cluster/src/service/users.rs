@@ -1,13 +1,14 @@
 //! What is said to a config server of the users of proxies (USERS), in words.
 
 use super::desk::{Desk, Question};
-use super::requests::{Answer, Flow, Followed, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper};
+use super::requests::{
+    Answer, Flow, Followed, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
+};
 use crate::control::{Order, UserChange, UserLine, look_at_name};
 use std::rc::Rc;
 use wire::Value;
 
-const USAGE: &str =
-    "ERR USERS GET, USERS FOLLOW REVISION, USERS SET LINE [IF-AT REVISION], or USERS DEL NAME [IF-AT REVISION]";
+const USAGE: &str = "ERR USERS GET, USERS FOLLOW REVISION, USERS SET LINE [IF-AT REVISION], or USERS DEL NAME [IF-AT REVISION]";
 
 const HELP: &[&str] = &[
     "USERS GET",

@@ -2,6 +2,7 @@
 
 mod judging;
 mod sending;
+mod users;
 
 use crate::cache::Heat;
 use crate::computed;
@@ -9,13 +10,14 @@ use crate::heard::Topic;
 use crate::links::{self, SharedLinks};
 use crate::parts::Plan;
 use crate::serve::{Front, Proxy, Wait};
+use crate::users::Answer;
 use crate::ways::Way;
 use command::table::{Command, CommandId};
 use command::{Error, Flags};
 use config::ReadFrom;
 use engine::Attention;
 use net::client::{Signal, Traits};
-use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
+use net::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Stop};
 use notify::pubsub::Kind;
 use server::dispatch::transaction;
 use server::session::ReplyMode;
@@ -53,6 +55,8 @@ enum Verdict {
     Wait,
     /// It is judged again at this moment: clients are paused.
     Paused(UnixMs),
+    /// Users were changed: the reply.
+    Changed(Answer),
     /// It is refused.
     Refuse(Error),
 }
@@ -118,6 +122,13 @@ impl Runner {
                     break;
                 }
                 (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
+                (Verdict::Changed(answer), _) => {
+                    self.give_answer(front, command, answer, out);
+                    if front.inner.closing != Closing::No {
+                        stop = Stop::Closing;
+                        break;
+                    }
+                }
                 (Verdict::Here | Verdict::Send(_) | Verdict::Cached(_), _) => {
                     self.forget_watched_by(front, command);
                     let span = (at, at + 1);
