@@ -12,6 +12,7 @@ mod replicas;
 mod secure;
 mod takeovers;
 mod tracked;
+mod users;
 mod waits;
 
 use crate::tarn_path;

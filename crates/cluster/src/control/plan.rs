@@ -285,6 +285,9 @@ impl Control {
                 }
                 Done::User(change) => {
                     draft.write(change.key(), change.line.clone(), None);
+                    if change.line.is_none() {
+                        draft.write(key::USER_GONE.to_owned(), Some(change.name.clone()), None);
+                    }
                     draft.after.users.take(&change.name, change.line.as_deref());
                     draft.users += 1;
                 }

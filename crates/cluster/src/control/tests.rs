@@ -7,6 +7,7 @@ mod losing;
 mod meeting;
 mod moves;
 mod senseless;
+mod users;
 
 use super::view::key;
 use super::{Action, Control, Event, Leader, Options, Order, Policy, Restored, Standing, Ticket, View};

@@ -25,6 +25,9 @@ pub mod key {
     /// The number of the last move.
     pub const LAST_MOVE: &str = "last-move";
 
+    /// The name of the user that went last: a key that is gone says nothing of when it went, and who begins to follow is to know.
+    pub const USER_GONE: &str = "user-gone";
+
     /// A server's record.
     #[must_use]
     pub fn server(id: ServerId) -> String {
@@ -283,7 +286,8 @@ impl View {
     pub fn of(reading: &Reading, prefix: &str) -> View {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
-        view.users.revision = reading.revision;
+        // Who follows begins behind 0, and is told also that there are none.
+        view.users.revision = reading.revision.max(Revision(1));
         for entry in &reading.entries {
             if let Some(key) = entry.key.strip_prefix(prefix) {
                 view.take(key, Some(&entry.value), entry.revision);
@@ -384,6 +388,8 @@ impl View {
                 self.last_move = read.unwrap_or(0);
                 read.is_some()
             }
+            // Only when it was written counts.
+            key::USER_GONE => true,
             _ => return None,
         })
     }
