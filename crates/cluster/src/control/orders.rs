@@ -609,7 +609,8 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
         Order::Switch(of, _) => view.why_spoilt(key::POLICY).or_else(|| shard(of)),
         Order::Place(id, of) => server(id).or_else(|| shard(of)),
         Order::Meet(id) => server(id),
-        Order::User(change) => view.why_spoilt(&change.key()),
+        // While nobody is told anything proxies would not hear of it.
+        Order::User(change) => view.why_spoilt(&change.key()).or_else(|| view.why_untold()),
         Order::Begin(id) => {
             view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| view.why_no_shard())
         }

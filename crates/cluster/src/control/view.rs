@@ -287,9 +287,13 @@ impl View {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
         // Who follows begins behind 0, and is told also that there are none.
-        view.users.revision = reading.revision.max(Revision(1));
+        view.users.revision = Revision(1);
         for entry in &reading.entries {
             if let Some(key) = entry.key.strip_prefix(prefix) {
+                // All config servers say the same of what was thought of by it.
+                if is_of_users(key) {
+                    view.users.revision = view.users.revision.max(entry.revision);
+                }
                 view.take(key, Some(&entry.value), entry.revision);
             }
         }
@@ -308,7 +312,7 @@ impl View {
             {
                 self.topology_revision = revision;
             }
-            if kind == "users" {
+            if is_of_users(key) {
                 self.users.revision = revision;
             }
         }
@@ -465,6 +469,11 @@ impl View {
         let next = ShardId(last.map_or(0, |last| last.0 + 1));
         (next < ShardId::END).then_some(next)
     }
+}
+
+/// Whether a key tells of users.
+fn is_of_users(key: &str) -> bool {
+    key == key::USER_GONE || key.starts_with("users/")
 }
 
 fn shard_id(text: &str) -> Option<ShardId> {
