@@ -3,7 +3,7 @@
 use super::election::is_vacant;
 use super::moves::Followed;
 use super::orders::{Done, Next, Restored, Setting};
-use super::users::AT_ONCE;
+use super::users::{AT_ONCE, UserChange};
 use super::view::{Standing, View, key};
 use super::{
     Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, as_known, shard_of,
@@ -125,6 +125,33 @@ impl Draft {
             self.after.policy = Some(policy);
         }
         true
+    }
+
+    /// A backup is restored by whom has that number: slots have these owners. False: they have some already, or another restores.
+    fn restore(&mut self, number: u64, slots: &SlotMap, epochs: &BTreeMap<ShardId, u64>) -> bool {
+        let policy = self.after.policy.filter(|policy| policy.restore == number);
+        let Some(policy) = policy.filter(|_| self.after.slots.count() == 0) else { return false };
+        // As they were looked at, so that nobody consents to a loss in between; as far as one change compares so many.
+        for shard in epochs.keys().take(COMPARES_MAX).map(|shard| key::shard(*shard)) {
+            let revision = self.after.revision_of(&shard);
+            self.compares.entry(shard).or_insert(revision);
+        }
+        let policy = Policy { restore: 0, ..policy };
+        self.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+        self.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
+        (self.after.policy, self.after.slots) = (Some(policy), slots.clone());
+        self.then.notes.push("A backup is restored: its slots have owners".to_owned());
+        true
+    }
+
+    /// A user of proxies is another, or goes.
+    fn change_user(&mut self, change: &UserChange) {
+        self.write(change.key(), change.line.clone(), None);
+        if change.line.is_none() {
+            self.write(key::USER_GONE.to_owned(), Some(change.name.clone()), None);
+        }
+        self.after.users.take(&change.name, change.line.as_deref());
+        self.users += 1;
     }
 
     /// Has the change be one of the store in any case, if nothing else is.
@@ -259,21 +286,10 @@ impl Control {
                 Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
                 Done::Restored(number, Restored { slots, epochs }) => {
-                    let policy = draft.after.policy.filter(|policy| policy.restore == *number);
-                    let Some(policy) = policy.filter(|_| draft.after.slots.count() == 0) else {
+                    if !draft.restore(*number, slots, epochs) {
                         self.orders.reconsider(ticket);
                         continue;
-                    };
-                    // As they were looked at, so that nobody consents to a loss in between; as far as one change compares so many.
-                    for shard in epochs.keys().take(COMPARES_MAX).map(|shard| key::shard(*shard)) {
-                        let revision = draft.after.revision_of(&shard);
-                        draft.compares.entry(shard).or_insert(revision);
                     }
-                    let policy = Policy { restore: 0, ..policy };
-                    draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
-                    draft.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
-                    (draft.after.policy, draft.after.slots) = (Some(policy), slots.clone());
-                    draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
                 }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
                 Done::Meet(id) => draft.meet(*id),
@@ -283,14 +299,7 @@ impl Control {
                         continue;
                     }
                 }
-                Done::User(change) => {
-                    draft.write(change.key(), change.line.clone(), None);
-                    if change.line.is_none() {
-                        draft.write(key::USER_GONE.to_owned(), Some(change.name.clone()), None);
-                    }
-                    draft.after.users.take(&change.name, change.line.as_deref());
-                    draft.users += 1;
-                }
+                Done::User(change) => draft.change_user(change),
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));
                     draft.then.notes.push(told.clone());

@@ -121,21 +121,9 @@ impl Runner {
                     stop = Stop::Fetching { next: at };
                     break;
                 }
-                (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
-                (Verdict::Changed(answer), _) => {
-                    self.give_answer(front, command, answer, out);
-                    if front.inner.closing != Closing::No {
-                        stop = Stop::Closing;
-                        break;
-                    }
-                }
-                (Verdict::Here | Verdict::Send(_) | Verdict::Cached(_), _) => {
-                    self.forget_watched_by(front, command);
-                    let span = (at, at + 1);
-                    let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
-                    self.close_unless_heard(front, command, &request);
-                    let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
-                    if !goes_on || out.len() >= OUTPUT_FLUSH_BYTES {
+                (verdict, _) => {
+                    let given = (requests, input, at);
+                    if let Some(stopped) = self.answer_here(front, (command, verdict), given, out) {
                         stop = stopped;
                         break;
                     }
@@ -144,6 +132,32 @@ impl Runner {
         }
         self.end_batch(front, &forwarded, now);
         (stop, Shown::NOTHING)
+    }
+
+    /// Answers a request that goes nowhere else. Gives why nothing further is run now, if it is not.
+    fn answer_here(
+        &mut self,
+        front: &mut Front,
+        (command, verdict): (Option<&Command>, Verdict),
+        (requests, input, at): (&Batch, &[u8], usize),
+        out: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        match verdict {
+            Verdict::Refuse(error) => self.refuse(front, command, error, out),
+            Verdict::Changed(answer) => {
+                self.give_answer(front, command, answer, out);
+                return (front.inner.closing != Closing::No).then_some(Stop::Closing);
+            }
+            _ => {
+                self.forget_watched_by(front, command);
+                let span = (at, at + 1);
+                let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
+                self.close_unless_heard(front, command, &requests.request(at, input));
+                let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
+                return (!goes_on || out.len() >= OUTPUT_FLUSH_BYTES).then_some(stopped);
+            }
+        }
+        None
     }
 
     /// Answers with what was kept.
