@@ -16,6 +16,7 @@ mod secure;
 mod stream_waits;
 mod takeovers;
 mod tracked;
+mod users;
 mod waits;
 
 use crate::tarn_path;

@@ -165,9 +165,9 @@ pub fn parse(text: &[u8], path: &str, channels: NewChannels) -> Result<Users, Lo
 }
 
 /// Where a line stands, for those who have to mend it.
-struct Place<'a> {
-    path: &'a str,
-    line: usize,
+pub(super) struct Place<'a> {
+    pub(super) path: &'a str,
+    pub(super) line: usize,
 }
 
 impl fmt::Display for Place<'_> {
@@ -177,7 +177,12 @@ impl fmt::Display for Place<'_> {
 }
 
 /// Adds the user of a line; returns what is wrong with it, sentence by sentence.
-fn parse_line(line: &[u8], place: &Place<'_>, channels: NewChannels, users: &mut Users) -> Vec<String> {
+pub(super) fn parse_line(
+    line: &[u8],
+    place: &Place<'_>,
+    channels: NewChannels,
+    users: &mut Users,
+) -> Vec<String> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let [b"user", name, rules @ ..] = words.as_slice() else {
         return vec![format!("{place} should start with user keyword followed by the username. ")];

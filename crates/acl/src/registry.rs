@@ -5,6 +5,7 @@
 //! 2. The default user is always there.
 
 use crate::AclLog;
+use crate::kept::Kept;
 use crate::rules::SetUserError;
 use crate::selector::NewChannels;
 use crate::user::{DEFAULT_USER, User};
@@ -18,8 +19,10 @@ pub type Users = BTreeMap<Vec<u8>, Arc<User>>;
 
 /// All users.
 pub struct Registry {
-    users: RwLock<Users>,
+    pub(super) users: RwLock<Users>,
     state: State,
+    /// Of users that are kept elsewhere, if they are. Its lock is taken behind that of the users.
+    pub(super) kept: Mutex<Option<Kept>>,
     /// What `requirepass` said when it was last looked at.
     requirepass: Mutex<Vec<u8>>,
     /// Held while the users are written to `aclfile`: the file ends up with those of the last ACL SAVE.
@@ -44,6 +47,7 @@ impl Default for Registry {
             users: RwLock::new(users),
             state: State { version: AtomicU64::new(0), is_open: AtomicBool::new(true) },
             requirepass: Mutex::default(),
+            kept: Mutex::default(),
             saving: Mutex::default(),
             log: AclLog::default(),
         }
@@ -112,6 +116,9 @@ impl Registry {
         }
         *before = password.to_vec();
         let mut users = self.users.write();
+        if self.kept.lock().as_ref().is_some_and(|kept| kept.has_default) {
+            return;
+        }
         if let Some(user) = users.get_mut(DEFAULT_USER.as_bytes()) {
             Arc::make_mut(user).set_password(password);
         }
@@ -135,7 +142,7 @@ impl Registry {
         self.changed(users);
     }
 
-    fn changed(&self, users: RwLockWriteGuard<'_, Users>) {
+    pub(super) fn changed(&self, users: RwLockWriteGuard<'_, Users>) {
         let is_open = users.get(DEFAULT_USER.as_bytes()).is_some_and(|user| user.is_open());
         self.state.is_open.store(is_open, Ordering::Release);
         self.state.version.fetch_add(1, Ordering::Release);

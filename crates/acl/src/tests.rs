@@ -244,3 +244,36 @@ fn any_file_is_read_or_refused() {
         drop(parse(&text, "f", NewChannels::All));
     }
 }
+
+#[test]
+fn what_cannot_be_read_stays_what_it_was() {
+    install();
+    let (registry, config) = (Registry::default(), config::Config::defaults());
+    let names = || {
+        let all = registry.all();
+        all.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(registry.kept(), None);
+    let told = registry.take_kept(1, b"user alice on ~a*\nuser bob off\n", &config);
+    assert_eq!((told.len(), names()), (0, vec!["alice".into(), "bob".into(), "default".into()]));
+    let alice = registry.get(b"alice");
+    let later = b"user alice on what-comes-later\nunreadable carol\n";
+    let told = registry.take_kept(2, later, &config);
+    assert_eq!((told.len(), names()), (2, vec!["alice".into(), "default".into()]));
+    assert_eq!(registry.get(b"alice"), alice);
+    assert_eq!(registry.take_kept(3, later, &config), Vec::<String>::new(), "it is told once");
+    let kept = registry.kept().unwrap();
+    assert_eq!((kept.revision, kept.unread.len(), kept.has_default), (3, 2, false));
+    // The default user is what the lines say, as long as they do.
+    assert!(registry.is_open());
+    registry.take_kept(
+        4,
+        b"user default on #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b ~*\n",
+        &config,
+    );
+    assert!(!registry.is_open());
+    registry.follow_requirepass(b"another");
+    assert!(registry.authenticate(b"default", b"secret").is_some());
+    registry.take_kept(5, b"", &config);
+    assert!(registry.is_open());
+}

@@ -16,7 +16,7 @@ use crate::special::{KeyspaceEvents, ShutdownFlags};
 use crate::table::index_of;
 use crate::words::{
     Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, ReadFrom,
-    StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
+    StoreCompression, Supervision, SyslogFacility, TlsAuthClients, UsersFrom,
 };
 use log::Retention;
 
@@ -243,6 +243,8 @@ numbers! {
     proxy_drain_timeout_s: u64 = "proxy-drain-timeout", |n| n as u64;
     /// Whom a proxy reads from.
     proxy_read_from: ReadFrom = "proxy-read-from", |n| ReadFrom::from_number(n);
+    /// Who keeps the users of a proxy.
+    proxy_users: UsersFrom = "proxy-users", |n| UsersFrom::from_number(n);
     /// Seconds of silence after which a server behind a proxy counts as lost; 0: never.
     proxy_shard_timeout_s: u32 = "proxy-shard-timeout", |n| n as u32;
     /// Length of the accept queue.
@@ -290,6 +292,8 @@ texts! {
     cluster_zone = "cluster-zone";
     /// Nodes of the cluster behind a proxy.
     proxy_cluster = "proxy-cluster";
+    /// The config servers that keep the users of a proxy.
+    proxy_config_servers = "proxy-config-servers";
     /// The servers behind a proxy.
     proxy_shards = "proxy-shards";
     /// The socket file by which a proxy is taken over.

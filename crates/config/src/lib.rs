@@ -40,7 +40,7 @@ pub use special::{KeyspaceEvents, ShutdownFlags};
 pub use table::TABLE;
 pub use words::{
     Access, AppendFsync, BusyScope, DisklessLoad, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, ReadFrom,
-    StoreCompression, Supervision, SyslogFacility, TlsAuthClients,
+    StoreCompression, Supervision, SyslogFacility, TlsAuthClients, UsersFrom,
 };
 
 use table::COUNT;

@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 37] = [
+    const MORE: [&str; 39] = [
         "cluster-config-servers",
         "cluster-zone",
         "dir",
@@ -125,12 +125,14 @@ fn the_names_are_those_of_redis_and_few_more() {
         "proxy-cache-bytes",
         "proxy-cluster",
         "proxy-computed-bytes",
+        "proxy-config-servers",
         "proxy-drain-timeout",
         "proxy-read-from",
         "proxy-shard-timeout",
         "proxy-shards",
         "proxy-split-writes",
         "proxy-takeover",
+        "proxy-users",
         "repl-rdb-version",
         "replica-log-keep",
         "shard-failover",

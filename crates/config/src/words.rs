@@ -104,6 +104,16 @@ words! {
 }
 
 words! {
+    /// Who keeps the users of a proxy.
+    UsersFrom {
+        /// Its own directives, and a file.
+        File = "file",
+        /// The store of decisions of a cluster.
+        Cluster = "cluster",
+    }
+}
+
+words! {
     /// Which edition is served.
     Edition {
         /// In memory; without a log unless `appendonly` says so.

@@ -24,6 +24,7 @@ mod start;
 mod stream_waits;
 mod takeover;
 mod upstream;
+mod users;
 mod waits;
 mod ways;
 mod written;

@@ -10,6 +10,7 @@ use crate::run::Runner;
 use crate::shards::Shards;
 use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
+use crate::users::Users;
 use crate::waits::Waits;
 use crate::ways::Way;
 use crate::written::Written;
@@ -48,6 +49,8 @@ pub struct Proxy {
     pub bandwidth: Bandwidth,
     /// Another process has taken over from it.
     pub is_draining: AtomicBool,
+    /// Its users, if a cluster's store keeps them.
+    pub users: Option<Arc<Users>>,
     /// What it has taken over, until it serves.
     pub taken: Mutex<Taken>,
     /// How many workers do not serve yet.
@@ -82,6 +85,8 @@ pub struct Front {
     pub is_alone: bool,
     /// Nothing further is run for it, nor is it kept, before what it waits for at a server is there.
     pub is_blocked: bool,
+    /// Users are changed for it, and its request is answered when that is done.
+    pub changes_users: bool,
     /// What has to be before anything further is run.
     wait: Option<Wait>,
 }
@@ -93,7 +98,7 @@ pub enum Wait {
     Owed(usize),
     /// That a link takes requests again.
     Room,
-    /// That what it wants to listen to is listened to.
+    /// That what it wants to listen to is listened to, or that users are changed as it wants.
     Heard,
 }
 
@@ -186,6 +191,7 @@ impl Service for Proxy {
             watched_slot: None,
             is_alone: false,
             is_blocked: false,
+            changes_users: false,
             wait: None,
         }
     }
@@ -198,6 +204,9 @@ impl Service for Proxy {
             links::dismiss(front.inner.client.id);
         }
         self.bandwidth.forget(&front.inner.client);
+        if let Some(users) = self.users.as_ref().filter(|_| front.changes_users) {
+            users.forget(front.inner.client.id);
+        }
         Service::end(&*self.host, &mut front.inner);
     }
 

@@ -9,6 +9,7 @@ use crate::serve::Proxy;
 use crate::shards::{self, Shards};
 use crate::takeover;
 use crate::upstream::Upstream;
+use crate::users::Users;
 use crate::waits::Waits;
 use crate::ways;
 use config::{Config, Startup};
@@ -49,6 +50,9 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --port 6379                      port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
   --requirepass PASSWORD           that clients must give
+  --proxy-users file               who keeps its users: file (user, aclfile), or cluster: the store of the cluster whose config servers
+                                   are named, for all of its proxies
+  --proxy-config-servers LIST      these, as HOST:PORT with commas between them; they hear --masterauth
   --threads 0                      worker threads; 0 is one for each core
 
       --check                      looks whether all servers are there, and prints what they are, instead
@@ -112,6 +116,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let config = &host.engine.config;
     encryption::begin(&host.net.tls, config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
+    let users = Users::begin(&host).map_err(io::Error::other)?;
     let mut taken = takeover::take(config)?;
     host.net.doors.set_shared(!taken.sockets.is_empty());
     let listeners = Listeners::bind_or_take(config, std::mem::take(&mut taken.sockets))?;
@@ -135,6 +140,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
         shards: Shards::default(),
         bandwidth: Bandwidth::default(),
         is_draining: AtomicBool::new(false),
+        users,
         taken: Mutex::new(taken),
         idle_workers: AtomicUsize::new(workers + 1),
         ways: ways::table(),

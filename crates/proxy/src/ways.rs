@@ -40,6 +40,8 @@ pub enum Way {
     Publish,
     /// The proxy answers, and keys that were watched are not watched any more.
     Unwatch,
+    /// The proxy answers; where a cluster's store keeps its users, when they are changed there.
+    Users,
     /// Nowhere.
     Refused,
 }
@@ -185,6 +187,7 @@ pub fn way_of(command: &Command) -> Way {
         "scan" => return Way::Scan,
         "exec" => return Way::Exec,
         "multi" | "discard" => return Way::Here,
+        "acl|setuser" | "acl|deluser" | "acl|load" | "acl|save" => return Way::Users,
         "watch" => return Way::Watch,
         "wait" | "waitaof" => return Way::Waits,
         "subscribe" | "psubscribe" | "ssubscribe" => return Way::Listen,
@@ -421,6 +424,7 @@ mod tests {
             Way::Scan => "to all servers, one after the other",
             Way::Exec => "what was queued is passed on",
             Way::Here | Way::Unwatch => "here",
+            Way::Users => "here, or in the store of the cluster that keeps the users",
             Way::Refused => "refused",
         }
     }

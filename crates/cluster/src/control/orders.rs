@@ -3,6 +3,7 @@
 
 use super::losing::Losing;
 use super::rebalance::Measure;
+use super::users::{self, UserChange};
 use super::view::{Standing, View, key};
 use super::{Action, Control, Policy, SILENT, STORE_REFUSES, Ticket};
 use replication::insync::{Loss, Moment};
@@ -45,6 +46,8 @@ pub enum Order {
     BeginRestore,
     /// He who began the restore of this number has brought all of it.
     EndRestore(u64, Restored),
+    /// A user of the proxies is to be another, or to go.
+    User(UserChange),
 }
 
 impl Order {
@@ -58,6 +61,7 @@ impl Order {
             | Order::Begin(_)
             | Order::Remove(..)
             | Order::Lose(_)
+            | Order::User(_)
             | Order::BeginRestore => true,
         }
     }
@@ -89,6 +93,7 @@ impl Order {
             Order::Remove(id, Force::Yes) => format!("remove-server {id} --force"),
             Order::Lose(losing) => format!("promote {} {} --accept-loss", losing.shard, losing.heir),
             Order::BeginRestore | Order::EndRestore(..) => "restore".to_owned(),
+            Order::User(change) => change.shown(),
         }
     }
 }
@@ -221,6 +226,8 @@ pub enum Done {
     Restored(u64, Restored),
     /// Members that are gone for good go, now that their shard has another master; what is told then.
     Bury(Vec<ServerId>, String),
+    /// A user is another, or goes.
+    User(UserChange),
 }
 
 #[derive(Clone, Debug)]
@@ -381,6 +388,7 @@ impl Control {
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
+                (Done::User(_), _) => self.view.as_ref().map(users::told).unwrap_or_default(),
                 (Done::Policy(Setting::NextRestore), _) => {
                     format!(
                         "restore {}",
@@ -414,7 +422,12 @@ impl Control {
                 true => {
                     let why = self.refusal().map(|why| format!(". {STORE_REFUSES}: {why}"));
                     let why = why.unwrap_or_default();
-                    refuse(format!("it took too long and is given up; what was done of it holds{why}"))
+                    match under.order {
+                        Order::User(_) => Next::End(Err(format!("{}{why}", users::UNKNOWN))),
+                        _ => refuse(format!(
+                            "it took too long and is given up; what was done of it holds{why}"
+                        )),
+                    }
                 }
                 false => self.next(under, view, now),
             };
@@ -505,6 +518,7 @@ impl Control {
                     None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
                 },
             },
+            (Order::User(change), _) => change.next(view),
             (Order::Set(name, value), _) => next_of_setting(view, name, value),
         }
     }
@@ -665,6 +679,8 @@ fn why_impossible(view: &View, order: &Order) -> Option<String> {
         Order::Switch(of, _) => view.why_spoilt(key::POLICY).or_else(|| shard(of)),
         Order::Place(id, of) => server(id).or_else(|| shard(of)),
         Order::Meet(id) => server(id),
+        // While nobody is told anything proxies would not hear of it.
+        Order::User(change) => view.why_spoilt(&change.key()).or_else(|| view.why_untold()),
         Order::Begin(id) => {
             view.why_spoilt(key::POLICY).or_else(|| server(id)).or_else(|| view.why_no_shard())
         }

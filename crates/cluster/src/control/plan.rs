@@ -2,7 +2,8 @@
 
 use super::election::is_vacant;
 use super::moves::Followed;
-use super::orders::{Done, Restored, Setting};
+use super::orders::{Done, Next, Restored, Setting};
+use super::users::{AT_ONCE, UserChange};
 use super::view::{Standing, View, key};
 use super::{
     Control, IDLE, Joining, Policy, RETRY, SETTLING, STORE_REFUSES, TRYING, Ticket, as_known, shard_of,
@@ -45,11 +46,23 @@ pub struct Draft {
     pub compares: BTreeMap<String, Revision>,
     writes: BTreeMap<String, Option<(String, Option<LeaseId>)>>,
     pub then: Then,
+    /// How many users it changes.
+    users: usize,
 }
 
 impl Draft {
     pub fn is_full(&self) -> bool {
         self.writes.len() >= WRITES_MAX
+    }
+
+    /// Whether something has to wait for the next change.
+    fn has_no_room_for(&self, done: &Done) -> bool {
+        let is_late = match done {
+            // It may not fit what is changed of it in this one.
+            Done::User(change) => self.users >= AT_ONCE || self.writes.contains_key(&change.key()),
+            _ => false,
+        };
+        is_late || self.is_full()
     }
 
     pub fn write(&mut self, key: String, value: Option<String>, lease: Option<LeaseId>) {
@@ -114,6 +127,33 @@ impl Draft {
         true
     }
 
+    /// A backup is restored by whom has that number: slots have these owners. False: they have some already, or another restores.
+    fn restore(&mut self, number: u64, slots: &SlotMap, epochs: &BTreeMap<ShardId, u64>) -> bool {
+        let policy = self.after.policy.filter(|policy| policy.restore == number);
+        let Some(policy) = policy.filter(|_| self.after.slots.count() == 0) else { return false };
+        // As they were looked at, so that nobody consents to a loss in between; as far as one change compares so many.
+        for shard in epochs.keys().take(COMPARES_MAX).map(|shard| key::shard(*shard)) {
+            let revision = self.after.revision_of(&shard);
+            self.compares.entry(shard).or_insert(revision);
+        }
+        let policy = Policy { restore: 0, ..policy };
+        self.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+        self.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
+        (self.after.policy, self.after.slots) = (Some(policy), slots.clone());
+        self.then.notes.push("A backup is restored: its slots have owners".to_owned());
+        true
+    }
+
+    /// A user of proxies is another, or goes.
+    fn change_user(&mut self, change: &UserChange) {
+        self.write(change.key(), change.line.clone(), None);
+        if change.line.is_none() {
+            self.write(key::USER_GONE.to_owned(), Some(change.name.clone()), None);
+        }
+        self.after.users.take(&change.name, change.line.as_deref());
+        self.users += 1;
+    }
+
     /// Has the change be one of the store in any case, if nothing else is.
     fn write_policy_again(&mut self) {
         if let Some(policy) = self.after.policy {
@@ -150,6 +190,7 @@ impl Control {
             compares: BTreeMap::new(),
             writes: BTreeMap::new(),
             then: Then::default(),
+            users: 0,
         };
         if view.is_senseless(key::CLUSTER) {
             // Whose keys these are is not known.
@@ -210,7 +251,7 @@ impl Control {
     /// What operators want and can be done at once.
     fn plan_orders(&mut self, draft: &mut Draft) {
         for (ticket, mut done) in self.orders.take_ready() {
-            if draft.is_full() {
+            if draft.has_no_room_for(&done) {
                 self.orders.put_back(ticket, done);
                 continue;
             }
@@ -245,21 +286,10 @@ impl Control {
                 Done::Tried => draft.write_policy_again(),
                 Done::Remove(id) => draft.remove_server(*id),
                 Done::Restored(number, Restored { slots, epochs }) => {
-                    let policy = draft.after.policy.filter(|policy| policy.restore == *number);
-                    let Some(policy) = policy.filter(|_| draft.after.slots.count() == 0) else {
+                    if !draft.restore(*number, slots, epochs) {
                         self.orders.reconsider(ticket);
                         continue;
-                    };
-                    // As they were looked at, so that nobody consents to a loss in between; as far as one change compares so many.
-                    for shard in epochs.keys().take(COMPARES_MAX).map(|shard| key::shard(*shard)) {
-                        let revision = draft.after.revision_of(&shard);
-                        draft.compares.entry(shard).or_insert(revision);
                     }
-                    let policy = Policy { restore: 0, ..policy };
-                    draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
-                    draft.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
-                    (draft.after.policy, draft.after.slots) = (Some(policy), slots.clone());
-                    draft.then.notes.push("A backup is restored: its slots have owners".to_owned());
                 }
                 Done::Place(id, shard) => drop(draft.place(*id, *shard)),
                 Done::Meet(id) => draft.meet(*id),
@@ -269,6 +299,7 @@ impl Control {
                         continue;
                     }
                 }
+                Done::User(change) => draft.change_user(change),
                 Done::Bury(gone, told) => {
                     gone.iter().for_each(|id| draft.remove_server(*id));
                     draft.then.notes.push(told.clone());
@@ -317,6 +348,9 @@ impl Control {
                 !after.shards.contains_key(shard)
                     || after.next_number(*shard).is_err()
                     || place_of(after, *id) != Some(None)
+            }
+            Done::User(change) => {
+                after.is_senseless(&change.key()) || !matches!(change.next(after), Next::Stage(_))
             }
             Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
         }

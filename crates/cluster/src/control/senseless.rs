@@ -21,6 +21,7 @@ fn consequence(key: &str) -> &'static str {
         "servers" => "the server is not let in, no shard begins and none gets another server before",
         "shards" => "its moves stand still, no shard begins or goes, and slots are given to nobody before",
         "numbers" => "the shard gets no server, and no shard begins before",
+        "users" => "proxies keep what they know of the user, and nobody changes it before",
         "moves" => "no other move begins before",
         _ => "nothing is done with it",
     }

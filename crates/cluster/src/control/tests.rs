@@ -9,6 +9,7 @@ mod meeting;
 mod moves;
 mod senseless;
 mod settings;
+mod users;
 mod waiting;
 
 use super::view::key;

@@ -2,6 +2,7 @@
 
 use super::SILENT;
 use super::rebalance::Measure;
+use super::users::{Users, unescape};
 use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,9 @@ pub mod key {
     pub const SLOTS: &str = "slots";
     /// The number of the last move.
     pub const LAST_MOVE: &str = "last-move";
+
+    /// The name of the user that went last: a key that is gone says nothing of when it went, and who begins to follow is to know.
+    pub const USER_GONE: &str = "user-gone";
 
     /// A server's record.
     #[must_use]
@@ -46,6 +50,12 @@ pub mod key {
     #[must_use]
     pub fn moving(id: u64) -> String {
         format!("moves/{id}")
+    }
+
+    /// A user of the proxies.
+    #[must_use]
+    pub fn user(name: &str) -> String {
+        format!("users/{}", super::super::users::escape(name))
     }
 
     /// The highest number that a server ever had in a shard.
@@ -260,6 +270,8 @@ pub struct View {
     pub leader: Option<Leader>,
     /// Settings.
     pub policy: Option<Policy>,
+    /// The users of proxies.
+    pub users: Users,
     /// Keys that hold what makes no sense.
     pub(super) senseless: BTreeSet<String>,
     /// When each key was last changed.
@@ -274,8 +286,14 @@ impl View {
     pub fn of(reading: &Reading, prefix: &str) -> View {
         let mut view =
             View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
+        // Who follows begins behind 0, and is told also that there are none.
+        view.users.revision = Revision(1);
         for entry in &reading.entries {
             if let Some(key) = entry.key.strip_prefix(prefix) {
+                // All config servers say the same of what was thought of by it.
+                if is_of_users(key) {
+                    view.users.revision = view.users.revision.max(entry.revision);
+                }
                 view.take(key, Some(&entry.value), entry.revision);
             }
         }
@@ -293,6 +311,9 @@ impl View {
                 || restore != self.restore()
             {
                 self.topology_revision = revision;
+            }
+            if is_of_users(key) {
+                self.users.revision = revision;
             }
         }
         self.revision = self.revision.max(revision);
@@ -335,6 +356,7 @@ impl View {
                 let read = value.and_then(Move::from_line).filter(|one| one.id == id);
                 keep(&mut self.moves, id, read)
             }),
+            Some(("users", escaped)) => unescape(escaped).map(|name| self.users.take(&name, value)),
             Some(_) => None,
         };
         match value.is_none() || read == Some(true) {
@@ -370,6 +392,8 @@ impl View {
                 self.last_move = read.unwrap_or(0);
                 read.is_some()
             }
+            // Only when it was written counts.
+            key::USER_GONE => true,
             _ => return None,
         })
     }
@@ -445,6 +469,11 @@ impl View {
         let next = ShardId(last.map_or(0, |last| last.0 + 1));
         (next < ShardId::END).then_some(next)
     }
+}
+
+/// Whether a key tells of users.
+fn is_of_users(key: &str) -> bool {
+    key == key::USER_GONE || key.starts_with("users/")
 }
 
 fn shard_id(text: &str) -> Option<ShardId> {

@@ -6,6 +6,7 @@ mod progress;
 #[cfg(test)]
 mod tests;
 mod up;
+mod users;
 
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! `tarn cluster`: the operator's tool. `up` runs a cluster; `backup` and `restore` go to servers, too ([`backup`]); all else is one request to a config server, and what moves slots shows how that goes.
 
 use super::config_server::address;
-use super::{option, progress, up, value_of};
+use super::{option, progress, up, users, value_of};
 use crate::asking::{Asking, Entry, Repeats, Watching};
 use crate::backup::{self, Reach};
 use crate::table::{self, TAKES_NO_CHANGES};
@@ -47,6 +47,10 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
                                slots go to shards that have less than others (slots); --dry-run: says which would
   moves [--json]               slots that are on their way, and why those that have failed have
   cancel-move ID               a move ends without any change, or one that has failed is forgotten
+  users list [--json]          the users of proxies that say `proxy-users cluster`
+  users set 'user NAME RULE ...'
+                               a user is this, at all of them; passwords (>TEXT) are hashed before they are sent
+  users del NAME               a user goes
   backup DIR [--verify]        what all shards hold at one moment, while clients go on; --verify: looks at one, and asks
                                no cluster
   restore DIR                  brings a backup to a new cluster, whose config servers were begun with --await-restore yes
@@ -89,6 +93,7 @@ const TAKES: &[(&str, &[&str])] = &[
     ("backup", &["verify", "server-user", "server-password"]),
     ("restore", &["server-user", "server-password"]),
     ("set", &[]),
+    ("users", &["json"]),
 ];
 /// How config servers are reached.
 const FOR_ALL: &[&str] = &["config", "password", "tls", "cacert", "cacertdir", "cert", "key"];
@@ -201,7 +206,7 @@ impl Given {
     /// Has a request answered by the first config server that can.
     fn ask(&self, request: &[&str], patience: Duration) -> Result<String, String> {
         let repeats = match request {
-            ["CLUSTER", "STATUS", ..] => Repeats::Yes,
+            ["CLUSTER", "STATUS", ..] | ["USERS", "GET"] => Repeats::Yes,
             _ => Repeats::No,
         };
         // One that is cut off from the store tells what it knows all the same.
@@ -247,6 +252,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         ["status"] => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
         ["topology"] => return show_topology(&given),
         ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
+        ["users", words @ ..] => return tend_users(&given, words),
         ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
         ["backup", dir] if given.is_look => return backup::verify(Path::new(dir)).map(drop),
         ["backup", dir] => return backup::take(&given.reach()?, Path::new(dir)),
@@ -363,6 +369,22 @@ fn show_topology(given: &Given) -> Result<(), String> {
     }
     // A closed pipe has read enough.
     let _ = writeln!(io::stdout(), "{}", text.trim_end());
+    Ok(())
+}
+
+/// Shows the users of proxies, or changes one.
+fn tend_users(given: &Given, words: &[&str]) -> Result<(), String> {
+    let answer = match words {
+        ["list"] => users::shown(&given.ask(&["USERS", "GET"], ANSWERING)?, given.is_json),
+        ["set" | "del", ..] if given.is_json => {
+            return Err("--json goes with `users list`; see --help".to_owned());
+        }
+        ["set", line] => given.ask(&["USERS", "SET", &users::hashed(line)], 2 * ANSWERING)?,
+        ["del", name] => given.ask(&["USERS", "DEL", name], 2 * ANSWERING)?,
+        _ => return Err("'users' wants other words; see --help".to_owned()),
+    };
+    // A closed pipe has read enough.
+    let _ = writeln!(io::stdout(), "{}", answer.trim_end());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! What a connection may hold is bounded: a request's length before and after the password, one reply, one topology that all who follow share.
 
 use super::desk::{Desk, SILENT};
-use super::requests::{self, Flow, Session};
+use super::requests::{self, Flow, Followed, Session};
 use crate::store::Revision;
 use socket2::{SockRef, TcpKeepalive};
 use std::rc::Rc;
@@ -164,7 +164,9 @@ async fn converse(
             match flow {
                 Flow::Next => {}
                 Flow::End => return socket.shutdown().await,
-                Flow::Follow { revision, seen } => return follow(desk, socket, revision, seen).await,
+                Flow::Follow { of, revision, seen } => {
+                    return follow(desk, socket, of, (revision, seen)).await;
+                }
             }
         } else if taken == 0 {
             if buffer.len() > REQUEST_BYTES_MAX {
@@ -197,13 +199,13 @@ async fn tell(socket: &mut (impl AsyncWrite + Unpin), text: &str) -> std::io::Re
     send(socket, b"\r\n").await
 }
 
-/// Sends each topology that is later than the last one, until the connection ends, or the store gives no news any more. Of several that come while
-/// one is sent the last counts. Something is sent at once: what is known is fresh. Who is not heard of is told when that changes.
+/// Sends each topology, or all users, that are later than the last ones, until the connection ends, or the store gives no news any more. Of several that come while
+/// one is sent the last counts. Something is sent at once: what is known is fresh. Who is not heard of is told, with topologies, when that changes.
 async fn follow(
     desk: &Rc<Desk>,
     socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    mut revision: u64,
-    mut highest: Option<Revision>,
+    of: Followed,
+    (mut revision, mut highest): (u64, Option<Revision>),
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
     let mut silent: Arc<str> = SILENT.into();
@@ -217,9 +219,12 @@ async fn follow(
         }
         let (seen, news, silent_now) = {
             let published = published.borrow_and_update();
-            let is_news = published.revision > revision && !published.text.is_empty();
-            let news = is_news.then(|| (published.revision, published.text.clone()));
-            (published.seen, news, published.silent.clone())
+            let (now, text, silent) = match of {
+                Followed::Topology => (published.revision, &published.text, published.silent.clone()),
+                Followed::Users => (published.users.revision, &published.users.text, silent.clone()),
+            };
+            let news = (now > revision && !text.is_empty()).then(|| (now, text.clone()));
+            (published.seen, news, silent)
         };
         if seen < highest {
             // The store has gone back meanwhile. Others may write to it as well: what was told by who has read all of it may be of a later revision than this one has seen.

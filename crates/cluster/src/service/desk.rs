@@ -104,6 +104,15 @@ impl Question {
 /// What stands before the ids of servers that are not heard of.
 pub const SILENT: &str = "silent";
 
+/// The users of proxies, as they are told.
+#[derive(Clone, Debug, Default)]
+pub struct ToldUsers {
+    /// Their revision.
+    pub revision: u64,
+    /// All lines; empty: nothing is known yet.
+    pub text: Arc<str>,
+}
+
 /// What everybody may know.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -117,6 +126,8 @@ pub struct Published {
     pub moves: usize,
     /// The topology.
     pub text: Arc<str>,
+    /// The users of proxies.
+    pub users: ToldUsers,
     /// Servers that are not heard of: `silent`, and the id of each.
     pub silent: Arc<str>,
     /// Who leads.
@@ -139,6 +150,7 @@ impl Default for Published {
             revision: 0,
             moves: 0,
             text: "".into(),
+            users: ToldUsers::default(),
             silent: SILENT.into(),
             leader: None,
             leads: false,

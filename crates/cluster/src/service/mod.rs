@@ -9,6 +9,7 @@ mod peer;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod users;
 mod watcher;
 
 pub use desk::Settings;
@@ -16,7 +17,7 @@ pub use desk::Settings;
 use crate::control::view::View;
 use crate::control::{Action, Control, Event, Ticket};
 use crate::store::{Store, Unavailable};
-use desk::{Desk, Letter, Published, SILENT};
+use desk::{Desk, Letter, Published, SILENT, ToldUsers};
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -89,6 +90,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
         tickets: 0,
         silent: SILENT.into(),
         told: 0,
+        told_users: None,
         not_before: Instant::now(),
         placed: 0,
         has_compared: false,
@@ -123,7 +125,9 @@ struct Keeper {
     silent: Arc<str>,
     /// The revision of the topology that was published last.
     told: u64,
-    /// When the next topology may be published.
+    /// The revision of the users that were published last; None: none were.
+    told_users: Option<u64>,
+    /// When the next topology, or the next users, may be published.
     not_before: Instant,
     /// The topology's revision when it was last said who has which place.
     placed: u64,
@@ -273,10 +277,16 @@ impl Keeper {
         };
     }
 
+    /// What can be told of the cluster, if there is one.
+    fn tellable(&self) -> Option<&View> {
+        self.control.view().filter(|view| view.why_untold().is_none() && !view.cluster.is_empty())
+    }
+
     /// Whether something can be told that was not told yet.
     fn has_news(&self) -> bool {
-        let Some(view) = self.control.view().filter(|view| view.why_untold().is_none()) else { return false };
-        !view.cluster.is_empty() && view.topology_revision().0 != self.told
+        self.tellable().is_some_and(|view| {
+            view.topology_revision().0 != self.told || Some(view.users.revision.0) != self.told_users
+        })
     }
 
     /// Tells everybody, but not more often than can be taken.
@@ -316,20 +326,34 @@ impl Keeper {
         if Instant::now() < self.not_before {
             return;
         }
-        let Some(topology) = self.control.topology() else { return };
-        self.told = topology.revision;
-        let text: Arc<str> = topology.to_text().into();
-        let bytes = text.len() * self.publish.receiver_count();
-        let pause = bytes as f64 / TOPOLOGY_BYTES_PER_SECOND as f64;
+        let topology = self.control.topology().filter(|topology| topology.revision != self.told);
+        let topology = topology.map(|topology| (topology.to_text().into(), topology));
+        let users = self.news_of_users();
+        let texts = topology.iter().map(|(text, _): &(Arc<str>, _)| text.len());
+        let bytes = texts.chain(users.iter().map(|users| users.text.len())).sum::<usize>();
+        let pause = (bytes * self.publish.receiver_count()) as f64 / TOPOLOGY_BYTES_PER_SECOND as f64;
         self.not_before = Instant::now() + Duration::from_secs_f64(pause);
         let seen = self.control.view().map(|view| view.revision);
+        self.told = topology.as_ref().map_or(self.told, |(_, topology)| topology.revision);
+        self.told_users = users.as_ref().map(|users| users.revision).or(self.told_users);
         self.publish.send_modify(|published| {
             published.seen = seen;
-            published.cluster = topology.cluster;
-            published.revision = topology.revision;
-            published.moves = topology.moves.len();
-            published.text = text;
+            if let Some(users) = users {
+                published.users = users;
+            }
+            if let Some((text, topology)) = topology {
+                published.cluster = topology.cluster;
+                published.revision = topology.revision;
+                published.moves = topology.moves.len();
+                published.text = text;
+            }
         });
+    }
+
+    /// The users of proxies, if they are others than was told.
+    fn news_of_users(&self) -> Option<ToldUsers> {
+        let view = self.tellable().filter(|view| Some(view.users.revision.0) != self.told_users)?;
+        Some(ToldUsers { revision: view.users.revision.0, text: view.users.to_text(&view.cluster).into() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is said to a config server, and what it answers.
 
 use super::desk::{Desk, Letter, Question, in_thread};
-use super::{moves, peer};
+use super::{moves, peer, users};
 use crate::control::{Force, Losing, Order, Restored, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Revision, Store, Unavailable, Write};
 use replication::insync::Decision;
@@ -41,8 +41,10 @@ pub enum Flow {
     Next,
     /// The end of the connection.
     End,
-    /// Topologies later than a revision, until the connection ends.
+    /// Whatever is later than a revision, until the connection ends.
     Follow {
+        /// What it is.
+        of: Followed,
         /// The one that is known.
         revision: u64,
         /// How far the store had been seen when it was asked.
@@ -50,14 +52,23 @@ pub enum Flow {
     },
 }
 
-/// What is answered: a value, or what stands behind `-`.
-type Answer = Result<Value, String>;
+/// What can be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// How the cluster looks.
+    Topology,
+    /// The users of proxies.
+    Users,
+}
 
-fn simple(text: impl Into<String>) -> Value {
+/// What is answered: a value, or what stands behind `-`.
+pub(super) type Answer = Result<Value, String>;
+
+pub(super) fn simple(text: impl Into<String>) -> Value {
     Value::Simple(text.into().into_bytes())
 }
 
-fn bulk(text: impl AsRef<[u8]>) -> Value {
+pub(super) fn bulk(text: impl AsRef<[u8]>) -> Value {
     Value::Bulk(text.as_ref().to_vec())
 }
 
@@ -91,6 +102,7 @@ pub async fn answer(desk: &Rc<Desk>, session: &mut Session, words: Vec<Vec<u8>>,
         "HELLO" => (hello(desk, session, &words[1..]), Flow::Next),
         _ if !session.is_known => (Err("NOAUTH Authentication required.".to_owned()), Flow::Next),
         "TOPOLOGY" => topology(desk, &words[1..]).await,
+        "USERS" => users::answer(desk, &words, Passed::No).await,
         _ => (carry_out(desk, session, &name, &words, Passed::No).await, Flow::Next),
     };
     let is_quiet = matches!(flow, Flow::Follow { .. });
@@ -130,7 +142,7 @@ fn write(reply: &mut Reply<'_>, value: &Value) {
 
 /// Whether another config server has passed a request on to this one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Passed {
+pub(super) enum Passed {
     Yes,
     No,
 }
@@ -153,6 +165,7 @@ async fn carry_out(
         "DECISION" => decision(desk, words).await,
         "CLUSTER" => cluster(desk, words, passed).await,
         "MOVE" => by_leader(desk, words, passed, Question::Asks(moves::said(words)?)).await,
+        "USERS" => users::carry_out(desk, words, passed).await,
         "CONFIG-SERVER" => Box::pin(config_server(desk, session, words, passed)).await,
         _ => {
             let shown: String = String::from_utf8_lossy(&words[0]).chars().take(128).collect();
@@ -242,6 +255,8 @@ fn info(desk: &Desk) -> String {
         ("topology_revision", known.revision.to_string()),
         ("moves", known.moves.to_string()),
         ("topology_bytes", known.text.len().to_string()),
+        ("users_revision", known.users.revision.to_string()),
+        ("users_bytes", known.users.text.len().to_string()),
         ("store", desk.store.place()),
         ("store_status", desk.store_status()),
     ];
@@ -277,18 +292,22 @@ async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
             };
             (answer, Flow::Next)
         }
-        [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
-            Ok(revision) => {
-                let seen = desk.known().seen;
-                match desk.wait_until_fresh().await {
-                    Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
-                    Ok(_) => (Ok(Value::Null), Flow::Follow { revision, seen }),
-                    Err(why) => (Err(cut_off(&why)), Flow::Next),
-                }
-            }
-            Err(line) => (Err(line), Flow::Next),
-        },
+        [sub, revision] if upper(sub) == "FOLLOW" => follow_of(desk, Followed::Topology, revision).await,
         _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
+    }
+}
+
+/// Has somebody follow what is later than a revision, once what is known here is no older than the request.
+pub(super) async fn follow_of(desk: &Desk, of: Followed, revision: &[u8]) -> (Answer, Flow) {
+    let revision = match number(revision) {
+        Ok(revision) => revision,
+        Err(line) => return (Err(line), Flow::Next),
+    };
+    let seen = desk.known().seen;
+    match desk.wait_until_fresh().await {
+        Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
+        Ok(_) => (Ok(Value::Null), Flow::Follow { of, revision, seen }),
+        Err(why) => (Err(cut_off(&why)), Flow::Next),
     }
 }
 
@@ -299,8 +318,8 @@ pub(super) fn past(seen: u64, revision: u64) -> String {
     )
 }
 
-/// Why there is no topology.
-fn unavailable(desk: &Desk) -> String {
+/// Why nothing is told of the cluster.
+pub(super) fn unavailable(desk: &Desk) -> String {
     let why = desk.known().untold.unwrap_or_else(|| desk.news.trouble());
     match why.is_empty() {
         true => "UNAVAILABLE there is no cluster yet; try again".to_owned(),
@@ -325,7 +344,7 @@ pub fn has_news(desk: &Desk) -> Result<(), String> {
 }
 
 /// What the leader does: here if this one leads, else by the leader.
-async fn by_leader(desk: &Desk, words: &[Vec<u8>], passed: Passed, question: Question) -> Answer {
+pub(super) async fn by_leader(desk: &Desk, words: &[Vec<u8>], passed: Passed, question: Question) -> Answer {
     if desk.known().leads || passed == Passed::Yes {
         return desk.ask(question).await.map(simple);
     }
@@ -494,6 +513,8 @@ const HELP: &[&str] = &[
     "    A setting of the cluster.",
     "TOPOLOGY GET",
     "    What servers and proxies are told.",
+    "USERS HELP",
+    "    What can be said of the users of proxies.",
 ];
 
 /// How all stands, from the leader if it can be asked: it alone hears of everybody.

@@ -1,5 +1,7 @@
 //! A config server in a thread of the test, over a store that can be cut off from it, or tell it nothing.
 
+mod users;
+
 use super::{Settings, serve};
 use crate::control::{Leader, Options, Policy};
 use crate::store::embedded::Embedded;
@@ -7,6 +9,7 @@ use crate::store::{
     Change, Entry, Latest, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable, Watch, Write,
 };
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -113,7 +116,7 @@ struct Config {
     way: Way,
     address: SocketAddr,
     _end: oneshot::Sender<()>,
-    _dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
 }
 
 impl Config {
@@ -125,7 +128,13 @@ impl Config {
     /// The same, which wants to hear a password.
     fn start_with(password: Option<&str>) -> Config {
         let dir = tempfile::tempdir().expect("a directory");
-        let store = Embedded::open(Fs::Real, dir.path()).expect("it is new");
+        let config = Config::start_in(dir.path(), password);
+        Config { _dir: Some(dir), ..config }
+    }
+
+    /// The same, with the store in a directory of the test's.
+    fn start_in(dir: &Path, password: Option<&str>) -> Config {
+        let store = Embedded::open(Fs::Real, dir).expect("nobody else has it");
         let way = Way(Arc::new(Far {
             store,
             is_cut: AtomicBool::new(false),
@@ -174,7 +183,7 @@ impl Config {
             };
             tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), serving);
         });
-        let config = Config { way, address: (Ipv4Addr::LOCALHOST, port).into(), _end: end, _dir: dir };
+        let config = Config { way, address: (Ipv4Addr::LOCALHOST, port).into(), _end: end, _dir: None };
         wait_until("it listens", || Client::connect(config.address).is_ok());
         let mut client = config.client();
         if let Some(password) = password {

@@ -1,7 +1,7 @@
 //! Directives of a proxy.
 
 use crate::row::{BOOL, Kind, MEMORY, Row, TEXT, int, works};
-use crate::words::ReadFrom;
+use crate::words::{ReadFrom, UsersFrom};
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
@@ -16,6 +16,9 @@ pub(super) const ROWS: &[Row] = &[
     ),
     works("proxy-computed-bytes", MEMORY, "64mb").here(
         "Tarn's own, of `tarn proxy`: the most bytes of keys of several slots that one command has copied, to be answered by the proxy: SINTER, ZUNION, PFCOUNT and the like",
+    ),
+    works("proxy-config-servers", TEXT, "").fixed().here(
+        "Tarn's own, of `tarn proxy`: `host:port` of each config server of the cluster that keeps its users (`proxy-users cluster`), with commas between them",
     ),
     works("proxy-drain-timeout", int(0, 604_800), "3600").here(
         "Tarn's own, of `tarn proxy`: for how many seconds a proxy that another has taken over from serves the connections that it has; 0: until their clients end them",
@@ -34,5 +37,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     works("proxy-takeover", TEXT, "").fixed().here(
         "Tarn's own, of `tarn proxy`: a socket file by which a new process of the same proxy takes over from the one that runs: it accepts connections in its place, and nobody is refused meanwhile",
+    ),
+    works("proxy-users", Kind::Enum(UsersFrom::WORDS), "file").fixed().here(
+        "Tarn's own, of `tarn proxy`: who keeps its users: `file`, its own directives and `aclfile`, or `cluster`, the store of decisions of the cluster, for all of its proxies",
     ),
 ];

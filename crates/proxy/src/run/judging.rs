@@ -32,11 +32,17 @@ impl Runner {
         if let Some(error) = front.refused.take() {
             return Verdict::Refuse(error);
         }
+        if front.changes_users {
+            return self.changed_users(front);
+        }
         // The host says that there is no such command, or no such subcommand.
         let Some(command) = command.filter(|command| !checks::lacks_subcommand(command, request)) else {
             return Verdict::Here;
         };
-        let way = self.proxy.ways[command.id.0];
+        let way = match self.proxy.ways[command.id.0] {
+            Way::Users if self.proxy.users.is_none() => Way::Here,
+            way => way,
+        };
         if way == Way::Here && front.inner.transaction.is_none() && !ways::is_of_files(command, request) {
             return Verdict::Here;
         }
@@ -105,6 +111,7 @@ impl Runner {
             Way::Blocks | Way::Watch => return Verdict::Refuse(Error::text(CROSSSLOT)),
             Way::Listen => return self.listen(front, command, request),
             Way::Track => return self.track(front, request),
+            Way::Users => return self.change_users(front, command, request),
             Way::Unblock => {
                 match request.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()) {
                     Some(client) if self.proxy.waits.is_waiting(client) => Plan::Unblock(client),

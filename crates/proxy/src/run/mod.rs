@@ -2,6 +2,7 @@
 
 mod judging;
 mod sending;
+mod users;
 
 use crate::cache::Heat;
 use crate::computed;
@@ -9,13 +10,14 @@ use crate::heard::Topic;
 use crate::links::{self, SharedLinks};
 use crate::parts::Plan;
 use crate::serve::{Front, Proxy, Wait};
+use crate::users::Answer;
 use crate::ways::Way;
 use command::table::{Command, CommandId};
 use command::{Error, Flags};
 use config::ReadFrom;
 use engine::Attention;
 use net::client::{Signal, Traits};
-use net::service::{OUTPUT_FLUSH_BYTES, Service, Stop};
+use net::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Stop};
 use notify::pubsub::Kind;
 use server::dispatch::transaction;
 use server::session::ReplyMode;
@@ -53,6 +55,8 @@ enum Verdict {
     Wait,
     /// It is judged again at this moment: clients are paused.
     Paused(UnixMs),
+    /// Users were changed: the reply.
+    Changed(Answer),
     /// It is refused.
     Refuse(Error),
 }
@@ -117,14 +121,9 @@ impl Runner {
                     stop = Stop::Fetching { next: at };
                     break;
                 }
-                (Verdict::Refuse(error), _) => self.refuse(front, command, error, out),
-                (Verdict::Here | Verdict::Send(_) | Verdict::Cached(_), _) => {
-                    self.forget_watched_by(front, command);
-                    let span = (at, at + 1);
-                    let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
-                    self.close_unless_heard(front, command, &request);
-                    let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
-                    if !goes_on || out.len() >= OUTPUT_FLUSH_BYTES {
+                (verdict, _) => {
+                    let given = (requests, input, at);
+                    if let Some(stopped) = self.answer_here(front, (command, verdict), given, out) {
                         stop = stopped;
                         break;
                     }
@@ -133,6 +132,32 @@ impl Runner {
         }
         self.end_batch(front, &forwarded, now);
         (stop, Shown::NOTHING)
+    }
+
+    /// Answers a request that goes nowhere else. Gives why nothing further is run now, if it is not.
+    fn answer_here(
+        &mut self,
+        front: &mut Front,
+        (command, verdict): (Option<&Command>, Verdict),
+        (requests, input, at): (&Batch, &[u8], usize),
+        out: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        match verdict {
+            Verdict::Refuse(error) => self.refuse(front, command, error, out),
+            Verdict::Changed(answer) => {
+                self.give_answer(front, command, answer, out);
+                return (front.inner.closing != Closing::No).then_some(Stop::Closing);
+            }
+            _ => {
+                self.forget_watched_by(front, command);
+                let span = (at, at + 1);
+                let (stopped, _) = self.host.run(&mut front.inner, requests, input, span, out);
+                self.close_unless_heard(front, command, &requests.request(at, input));
+                let goes_on = matches!(stopped, Stop::Done | Stop::Flush { .. });
+                return (!goes_on || out.len() >= OUTPUT_FLUSH_BYTES).then_some(stopped);
+            }
+        }
+        None
     }
 
     /// Answers with what was kept.

@@ -5,6 +5,8 @@
 mod log;
 mod users;
 
+pub use users::{put_out, see_to_own};
+
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;

@@ -2,6 +2,8 @@
 //! users that are gone.
 
 use crate::dispatch::Context;
+use crate::server::Server;
+use crate::session::Session;
 use acl::{Access, DEFAULT_USER, Selector, is_valid_name, new_channels};
 use command::{Error, Result};
 use net::client::Client;
@@ -94,14 +96,9 @@ pub fn delete(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
 /// Closes the connections of users that do not exist any more; one's own gets its reply.
 pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
     let server = context.server;
-    let users = server.acl.all();
-    for client in server.net.clients.all() {
-        if users.contains_key(client.user().as_slice()) {
-            continue;
-        }
+    for client in without_user(server) {
         if client.id == context.session.client.id {
-            context.session.closing = Closing::AfterReplies;
-            context.session.act_as(Access::newcomer(&server.acl));
+            leave(server, context.session);
         } else {
             server.net.clients.kill(&client);
         }
@@ -111,6 +108,50 @@ pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
 /// Closes connections that listen to what their users may not listen to any more; one's own gets its reply.
 pub fn close_subscribers_without_right(context: &mut Context<'_, '_>) {
     let server = context.server;
+    for client in without_right(server) {
+        if client.id == context.session.client.id {
+            context.session.closing = Closing::AfterReplies;
+        } else {
+            server.net.clients.kill(&client);
+        }
+    }
+}
+
+/// Users were changed by nobody's request: closes all such connections, but for those that see to it themselves ([`see_to_own`]).
+pub fn put_out(server: &Server, sees_to_it: impl Fn(u64) -> bool) {
+    for client in without_user(server).into_iter().chain(without_right(server)) {
+        if !sees_to_it(client.id) {
+            server.net.clients.kill(&client);
+        }
+    }
+}
+
+/// Users were changed meanwhile: a session that is one of such connections gets its reply, and ends.
+pub fn see_to_own(server: &Server, session: &mut Session) {
+    let id = session.client.id;
+    if server.acl.get(&session.client.user()).is_none() {
+        leave(server, session);
+    } else if without_right(server).iter().any(|client| client.id == id) {
+        session.closing = Closing::AfterReplies;
+    }
+}
+
+/// A session whose user is gone gets its reply, and ends.
+fn leave(server: &Server, session: &mut Session) {
+    session.closing = Closing::AfterReplies;
+    session.act_as(Access::newcomer(&server.acl));
+}
+
+/// The connections of users that do not exist.
+fn without_user(server: &Server) -> Vec<Arc<Client>> {
+    let users = server.acl.all();
+    let mut clients = server.net.clients.all();
+    clients.retain(|client| !users.contains_key(client.user().as_slice()));
+    clients
+}
+
+/// Those that listen to what their users may not listen to.
+fn without_right(server: &Server) -> Vec<Arc<Client>> {
     let users = server.acl.all();
     let mut losers: BTreeMap<u64, Arc<Client>> = BTreeMap::new();
     server.pubsub.for_each(|kind, name, client| {
@@ -119,11 +160,5 @@ pub fn close_subscribers_without_right(context: &mut Context<'_, '_>) {
             losers.insert(client.id, client.clone());
         }
     });
-    for client in losers.into_values() {
-        if client.id == context.session.client.id {
-            context.session.closing = Closing::AfterReplies;
-        } else {
-            server.net.clients.kill(&client);
-        }
-    }
+    losers.into_values().collect()
 }

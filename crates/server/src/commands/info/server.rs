@@ -16,6 +16,9 @@ use sys::UnixMs;
 /// The Redis clock of access times has 24 bits.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
 
+/// How many users are named whose lines in the cluster's store a proxy cannot read.
+const UNREAD_SHOWN: usize = 10;
+
 pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
     let (server, config) = (context.server, &context.server.engine.config);
     let uptime_s = context.now.0.saturating_sub(server.started_at.0) / 1000;
@@ -51,6 +54,13 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("worker_moves", &server.net.placement.moves()),
         ("io_threads_active", &0),
     ]);
+    if let Some(kept) = server.acl.kept() {
+        let unread: Vec<_> =
+            kept.unread.iter().take(UNREAD_SHOWN).map(|name| String::from_utf8_lossy(name)).collect();
+        page.line("users_revision", kept.revision);
+        page.line("users_unread", kept.unread.len());
+        page.line("users_unread_names", unread.join(","));
+    }
     if let Some(left_ms) = server.departure.left_ms() {
         page.line("shutdown_in_milliseconds", left_ms);
     }

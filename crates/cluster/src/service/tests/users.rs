@@ -1,0 +1,146 @@
+//! Users of proxies, as a config server is told of them and tells them.
+
+use super::*;
+
+fn said(config: &Config, words: &[&str]) -> Value {
+    config.client().call(words).expect("it answers")
+}
+
+fn follow_users(client: &mut Client, revision: u64) -> Value {
+    client.call(&["USERS", "FOLLOW", &revision.to_string()]).expect("it answers")
+}
+
+/// What comes next that is no sign of life: the revision, and the lines.
+fn next(first: Option<Value>, client: &mut Client) -> (u64, Vec<String>) {
+    let mut value = first;
+    loop {
+        match value.take().unwrap_or_else(|| client.read_value().expect("it goes on")) {
+            Value::Bulk(text) if text.is_empty() => {}
+            Value::Bulk(text) => {
+                let text = String::from_utf8(text).expect("it is text");
+                let mut lines = text.lines().map(str::to_owned);
+                let head = lines.next().expect("it has a head");
+                let words: Vec<&str> = head.split(' ').collect();
+                assert_eq!((words[0], words[2]), ("users", "c".repeat(40).as_str()));
+                return (words[1].parse().expect("a revision"), lines.collect());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn revision_of(value: &Value) -> u64 {
+    let Value::Simple(line) = value else { panic!("{value:?}") };
+    let line = String::from_utf8_lossy(line);
+    line.strip_prefix("revision ").and_then(|word| word.parse().ok()).expect("a revision")
+}
+
+#[test]
+fn who_follows_is_told_of_each_change() {
+    let config = Config::start();
+    let mut follower = config.client();
+    let first = follow_users(&mut follower, 0);
+    assert_eq!(next(Some(first), &mut follower).1, Vec::<String>::new());
+    let alice = "user alice on #00 ~* +@all";
+    let revision = revision_of(&said(&config, &["USERS", "SET", alice]));
+    assert_eq!(next(None, &mut follower), (revision, vec![alice.to_owned()]));
+    // What is so already is no change.
+    assert_eq!(revision_of(&said(&config, &["USERS", "SET", alice])), revision);
+    let bob = "user b/ob off";
+    let later = revision_of(&said(&config, &["USERS", "SET", bob, "IF-AT", &revision.to_string()]));
+    assert_eq!(next(None, &mut follower), (later, vec![alice.to_owned(), bob.to_owned()]));
+    let late = said(&config, &["USERS", "SET", "user alice off", "IF-AT", &revision.to_string()]);
+    assert!(is_error(&late, "CHANGED"), "{late:?}");
+    let gone = revision_of(&said(&config, &["USERS", "DEL", "alice"]));
+    assert_eq!(next(None, &mut follower), (gone, vec![bob.to_owned()]));
+    assert!(is_error(&said(&config, &["USERS", "DEL", "alice"]), "NOUSER"));
+    let told = ask(&mut config.client(), &["USERS", "GET"]);
+    assert!(told.ends_with(&format!("\n{bob}\n")), "{told}");
+    for wrong in [
+        &["USERS"][..],
+        &["USERS", "SET"],
+        &["USERS", "SET", "alice on"],
+        &["USERS", "SET", "user alice on >secret"],
+        &["USERS", "SET", "user alice on\nuser bob on"],
+        &["USERS", "SET", alice, "IF-AT", "x"],
+        &["USERS", "DEL", "a b"],
+        &["USERS", "FOLLOW", "x"],
+    ] {
+        assert!(is_error(&said(&config, wrong), "ERR"), "{wrong:?}");
+    }
+    assert!(matches!(said(&config, &["USERS", "HELP"]), Value::Array(_)));
+    // Also that somebody is gone is known to have happened.
+    let known = config.way.latest(PREFIX).expect("it is reached").changed.0;
+    assert_eq!(known, gone);
+    // Topologies are no news of users, and users none of topologies.
+    assert_eq!(follow(&mut config.client(), known), Value::Bulk(Vec::new()));
+    assert_eq!(follow_users(&mut config.client(), known), Value::Bulk(Vec::new()));
+    assert!(is_error(&follow_users(&mut config.client(), known + 1), "PAST"));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_stays() {
+    let config = Config::start();
+    let put = |name: &str, value: &str| {
+        let put = Write::Put { key: format!("{PREFIX}users/{name}"), value: value.to_owned(), lease: None };
+        let done = config.way.change(&Change { compares: Vec::new(), writes: vec![put] });
+        assert!(matches!(done, Outcome::Done(_)));
+    };
+    let mut follower = config.client();
+    let first = follow_users(&mut follower, 0);
+    next(Some(first), &mut follower);
+    put("alice", "spoilt by somebody");
+    assert_eq!(next(None, &mut follower).1, ["unreadable alice"]);
+    put("%zz", "user zz on");
+    assert_eq!(next(None, &mut follower).1, ["unreadable alice"]);
+    let words: [&[&str]; 2] = [&["USERS", "SET", "user alice on"], &["USERS", "DEL", "alice"]];
+    for words in words {
+        let refused = said(&config, words);
+        let Value::Error(why) = &refused else { panic!("{refused:?}") };
+        assert!(String::from_utf8_lossy(why).contains("users/alice that makes no sense"), "{refused:?}");
+    }
+    put("alice", "user alice on");
+    assert_eq!(next(None, &mut follower).1, ["user alice on"]);
+    assert!(revision_of(&said(&config, &["USERS", "SET", "user alice off"])) > 0);
+}
+
+#[test]
+fn who_is_cut_off_from_the_store_tells_nothing_of_users() {
+    let config = Config::start();
+    let mut follower = config.client();
+    let first = follow_users(&mut follower, 0);
+    next(Some(first), &mut follower);
+    config.cut(true);
+    let end = loop {
+        match follower.read_value().expect("it says why it ends") {
+            Value::Bulk(_) => {}
+            end => break end,
+        }
+    };
+    assert!(is_error(&end, "UNAVAILABLE"), "{end:?}");
+    config.cut(false);
+    wait_until("it tells again", || matches!(follow_users(&mut config.client(), 0), Value::Bulk(_)));
+}
+
+#[test]
+fn a_config_server_that_begins_anew_knows_the_users() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let alice = "user alice on ~*";
+    let before = {
+        let config = Config::start_in(dir.path(), None);
+        revision_of(&said(&config, &["USERS", "SET", alice]))
+    };
+    let config = {
+        let mut opened = None;
+        wait_until("the one before has ended", || {
+            opened = Embedded::open(Fs::Real, dir.path()).ok();
+            opened.is_some()
+        });
+        drop(opened);
+        Config::start_in(dir.path(), None)
+    };
+    let mut follower = config.client();
+    let first = follow_users(&mut follower, 0);
+    let (revision, lines) = next(Some(first), &mut follower);
+    assert!(revision == before && lines == [alice], "{revision} {lines:?}");
+}

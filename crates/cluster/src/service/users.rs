@@ -1,0 +1,67 @@
+//! What is said to a config server of the users of proxies (USERS), in words.
+
+use super::desk::{Desk, Question};
+use super::requests::{
+    Answer, Flow, Followed, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
+};
+use crate::control::{Order, UserChange, UserLine, look_at_name};
+use std::rc::Rc;
+use wire::Value;
+
+const USAGE: &str = "ERR USERS GET, USERS FOLLOW REVISION, USERS SET LINE [IF-AT REVISION], or USERS DEL NAME [IF-AT REVISION]";
+
+const HELP: &[&str] = &[
+    "USERS GET",
+    "    The users of proxies: `users REVISION CLUSTER`, and a line for each, as ACL LIST shows it.",
+    "USERS FOLLOW REVISION",
+    "    The same whenever it is later than REVISION, until the connection ends.",
+    "USERS SET LINE [IF-AT REVISION]",
+    "    A user is what its line says: `user NAME RULE ...`, with hashes for passwords; IF-AT: unless users were changed since.",
+    "USERS DEL NAME [IF-AT REVISION]",
+    "    A user goes.",
+];
+
+/// Answers what is asked of users, or has them followed.
+pub async fn answer(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> (Answer, Flow) {
+    match words {
+        [_, sub, revision] if upper(sub) == "FOLLOW" && passed == Passed::No => {
+            follow_of(desk, Followed::Users, revision).await
+        }
+        _ => (carry_out(desk, words, passed).await, Flow::Next),
+    }
+}
+
+/// Answers all but what is followed.
+pub async fn carry_out(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
+    let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
+    let change = match (sub.as_str(), &words[2.min(words.len())..]) {
+        ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
+        ("GET", []) => {
+            let known = desk.known();
+            return match known.users.text.is_empty() || known.untold.is_some() {
+                true => Err(unavailable(desk)),
+                false => Ok(bulk(known.users.text.as_bytes())),
+            };
+        }
+        ("SET", [line, condition @ ..]) => {
+            let UserLine { name, text } = UserLine::read(text(line)?).map_err(|why| format!("ERR {why}"))?;
+            UserChange { name, line: Some(text), known: known_of(condition)? }
+        }
+        ("DEL", [name, condition @ ..]) => {
+            let name = text(name)?.to_owned();
+            look_at_name(&name).map_err(|why| format!("ERR {why}"))?;
+            UserChange { name, line: None, known: known_of(condition)? }
+        }
+        _ => return Err(USAGE.to_owned()),
+    };
+    by_leader(desk, words, passed, Question::Wants(Order::User(change))).await
+}
+
+/// By which revision a change was thought of, if another is to forbid it.
+fn known_of(words: &[Vec<u8>]) -> Result<Option<u64>, String> {
+    match words {
+        [] => Ok(None),
+        [condition, revision] if upper(condition) == "IF-AT" => number(revision).map(Some),
+        _ => Err(USAGE.to_owned()),
+    }
+}

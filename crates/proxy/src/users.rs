@@ -1,0 +1,440 @@
+//! The users of a proxy, where a cluster's store of decisions keeps them for all of its proxies (`proxy-users cluster`).
+//!
+//! One thread follows config servers, one after another: what it hears takes the place of what was known, as by ACL LOAD. Another has the config servers change
+//! users for clients, one request after another, and is done when the change was heard here, too. While no config server is reached, what is known counts.
+//!
+//! Thread rule: shared. No worker waits: a client whose request is done is woken.
+
+use acl::{DEFAULT_USER, User, is_valid_name, new_channels};
+use command::Error;
+use config::UsersFrom;
+use net::client::Client;
+use parking_lot::{Condvar, Mutex};
+use server::commands::acl::put_out;
+use server::insync::asking::Asking;
+use server::insync::dialling::TlsBy;
+use server::server::Server;
+use server::shard::{self, Address};
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use telemetry::log;
+use wire::Value;
+
+/// How long it may take to reach a config server, and how long it may be silent: it says something every second.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the leader may take for a change: it gives up after ten seconds itself.
+const CHANGING: Duration = Duration::from_secs(15);
+/// For how long config servers are asked that say that they can do nothing, or are not there: another leads after three seconds.
+const UNABLE: Duration = Duration::from_secs(4);
+/// How long it may take until what was changed is heard here.
+const HEARING: Duration = Duration::from_secs(2);
+/// How often a change is thought of anew that others were faster than.
+const TRIES: usize = 8;
+/// How often it is looked whether the proxy ends.
+const LOOK: Duration = Duration::from_millis(50);
+/// Before the next config server is tried.
+const RETRY: Duration = Duration::from_millis(200);
+/// Changes that may wait for their turn.
+const WANTS_MAX: usize = 128;
+/// How answers begin by which nothing was done.
+const UNDONE: [&str; 3] = ["NOLEADER", "UNAVAILABLE", "UNREACHED"];
+
+const DIFFERS: &str = "it is of another cluster than the one whose users were heard first";
+
+/// What a client wants of users.
+pub enum Want {
+    /// ACL SETUSER.
+    Set {
+        /// Whose.
+        name: Vec<u8>,
+        /// What is to be different.
+        rules: Vec<Vec<u8>>,
+    },
+    /// ACL DELUSER.
+    Delete(Vec<Vec<u8>>),
+    /// ACL LOAD.
+    Load,
+    /// ACL SAVE.
+    Save,
+}
+
+impl Want {
+    /// Looks whether it makes sense by what is known here.
+    ///
+    /// # Errors
+    /// In the words of ACL.
+    pub fn look(&self, host: &Server) -> Result<(), Error> {
+        match self {
+            Want::Set { name, .. } if !is_valid_name(name) => {
+                Err(Error::text("ERR Usernames can't contain spaces or null characters"))
+            }
+            Want::Set { name, rules } => changed(host, name, rules).map(drop),
+            Want::Delete(names) if names.iter().any(|name| name == DEFAULT_USER.as_bytes()) => {
+                Err(Error::text("ERR The 'default' user cannot be removed"))
+            }
+            Want::Delete(_) | Want::Load | Want::Save => Ok(()),
+        }
+    }
+}
+
+/// A user after these rules.
+fn changed(host: &Server, name: &[u8], rules: &[Vec<u8>]) -> Result<User, Error> {
+    let channels = new_channels(&host.engine.config);
+    let before = host.acl.get(name).unwrap_or_else(|| Arc::new(User::new(name, channels)));
+    before.with_rules(rules, channels).map_err(|error| error.reply())
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Ok,
+    /// So many are gone.
+    Count(i64),
+    /// What stands behind `-`.
+    Refused(String),
+}
+
+/// Why a request to config servers has come to nothing.
+enum Failure {
+    /// Nothing was done: what the last one said, or why it was not reached.
+    Undone(String),
+    /// Nobody can say.
+    Unknown(String),
+    /// It was refused, in these words.
+    Said(String),
+}
+
+impl Failure {
+    fn answer(self) -> Answer {
+        Answer::Refused(match self {
+            Failure::Undone(why) => {
+                format!("ERR proxy: the users are not changed, since no config server does it: {why}")
+            }
+            Failure::Unknown(why) => {
+                format!("UNANSWERED It is not known whether the users are changed: {why}")
+            }
+            Failure::Said(why) => format!("ERR proxy: the users are not changed: {why}"),
+        })
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Whose users are heard; empty: nobody's yet.
+    cluster: String,
+    /// Up to where they are known.
+    revision: u64,
+    /// By the numbers of clients: what they are told; None: that is not known yet.
+    asked: HashMap<u64, Option<Answer>>,
+}
+
+/// A proxy's users.
+pub struct Users {
+    config_servers: Vec<Address>,
+    state: Mutex<State>,
+    /// That something was heard.
+    heard: Condvar,
+    /// Held while what was heard is taken.
+    taking: Mutex<()>,
+    wants: SyncSender<(Arc<Client>, Want)>,
+}
+
+impl Users {
+    /// Follows the users that a cluster's store keeps, if it does; waits until they are heard.
+    ///
+    /// # Errors
+    /// One sentence for the operator: the directives make no sense, or a thread does not begin.
+    pub fn begin(host: &Arc<Server>) -> Result<Option<Arc<Users>>, String> {
+        let config = &host.engine.config;
+        let places = String::from_utf8_lossy(&config.proxy_config_servers()).into_owned();
+        if config.proxy_users() == UsersFrom::File {
+            return match places.is_empty() {
+                true => Ok(None),
+                false => Err("`proxy-config-servers` goes with `proxy-users cluster`".to_owned()),
+            };
+        }
+        let named: Option<Vec<Address>> =
+            places.split(',').map(|place| shard::address(place.trim())).collect();
+        let config_servers = named.ok_or(
+            "`proxy-users cluster` wants `proxy-config-servers`: `host:port` of each config server, with commas between them",
+        )?;
+        if !config.users().is_empty() || !config.aclfile().is_empty() {
+            return Err("`proxy-users cluster` has the cluster's store keep the users: no `user` lines, and no `aclfile`".to_owned());
+        }
+        let (wants, wanted) = sync_channel(WANTS_MAX);
+        let users = Arc::new(Users {
+            config_servers,
+            state: Mutex::default(),
+            heard: Condvar::new(),
+            taking: Mutex::default(),
+            wants,
+        });
+        let begin = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let begun = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            begun.map(drop).map_err(|error| format!("cannot begin a thread: {error}"))
+        };
+        let (own, server) = (users.clone(), host.clone());
+        begin("users", Box::new(move || own.run(&server)))?;
+        let (own, server) = (users.clone(), host.clone());
+        begin("users-change", Box::new(move || own.change(&server, &wanted)))?;
+        if !users.wait_for(1, RETRY) {
+            log!(Notice, "No client is served before config servers have told who the users are");
+            while !users.wait_for(1, PATIENCE) {}
+        }
+        Ok(Some(users))
+    }
+
+    /// Waits until the users are known up to there, for no longer than that; whether they are.
+    fn wait_for(&self, revision: u64, longest: Duration) -> bool {
+        let deadline = Instant::now() + longest;
+        let mut state = self.state.lock();
+        while state.revision < revision {
+            if self.heard.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        state.revision >= revision
+    }
+
+    fn revision(&self) -> u64 {
+        self.state.lock().revision
+    }
+
+    /// Follows config servers for as long as the proxy runs.
+    fn run(&self, host: &Arc<Server>) {
+        let mut troubles = vec![String::new(); self.config_servers.len()];
+        let mut next = 0;
+        while !host.engine.is_ending() {
+            let Err(error) = self.follow(host, next, &mut troubles[next]);
+            let (trouble, Address { host: name, port }) = (error.to_string(), &self.config_servers[next]);
+            if troubles[next] != trouble && !host.engine.is_ending() {
+                log!(Warning, "The config server {name}:{port} does not tell of users: {trouble}");
+                troubles[next] = trouble;
+            }
+            next = (next + 1) % self.config_servers.len();
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn follow(&self, host: &Arc<Server>, which: usize, trouble: &mut String) -> io::Result<Infallible> {
+        let address = &self.config_servers[which];
+        let mut asking = Asking::to(host, address, TlsBy::Cluster, PATIENCE)?;
+        let known = self.revision().to_string();
+        let mut told = asking.ask(&[b"USERS", b"FOLLOW", known.as_bytes()])?;
+        asking.look_every(LOOK)?;
+        if !std::mem::take(trouble).is_empty() {
+            log!(Notice, "The config server {}:{} tells of users", address.host, address.port);
+        }
+        loop {
+            match told {
+                Value::Bulk(text) if text.is_empty() => {}
+                Value::Bulk(text) => drop(self.take(host, &text)?),
+                _ => return Err(io::Error::other("what it says are no users")),
+            }
+            told = asking.receive()?;
+        }
+    }
+
+    /// Takes users that were told, if they are not older than those that are known. Gives their revision.
+    fn take(&self, host: &Server, text: &[u8]) -> io::Result<u64> {
+        let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+        let (head, lines) = text.split_at(end);
+        let head = String::from_utf8_lossy(head).into_owned();
+        let words: Vec<&str> = head.split(' ').collect();
+        let ["users", revision, cluster] = words[..] else {
+            return Err(io::Error::other("what it says are no users"));
+        };
+        let revision: u64 = revision.parse().map_err(|_| io::Error::other("it tells no revision"))?;
+        let _taking = self.taking.lock();
+        {
+            let mut state = self.state.lock();
+            if state.cluster.is_empty() {
+                cluster.clone_into(&mut state.cluster);
+            }
+            if state.cluster != cluster {
+                return Err(io::Error::other(DIFFERS));
+            }
+            if revision < state.revision {
+                return Ok(revision);
+            }
+        }
+        for sentence in host.acl.take_kept(revision, lines, &host.engine.config) {
+            log!(Warning, "{sentence}");
+        }
+        put_out(host, |client| self.state.lock().asked.contains_key(&client));
+        self.state.lock().revision = revision.max(1);
+        self.heard.notify_all();
+        Ok(revision)
+    }
+
+    /// A client wants something of users: it is woken when that is done.
+    ///
+    /// # Errors
+    /// Too many do.
+    pub fn want(&self, client: &Arc<Client>, want: Want) -> Result<(), Error> {
+        self.state.lock().asked.insert(client.id, None);
+        self.wants.try_send((client.clone(), want)).map_err(|_| {
+            self.forget(client.id);
+            Error::text("ERR proxy: too many changes of users are under way")
+        })
+    }
+
+    /// What a client is told, if that is known by now.
+    pub fn answer_to(&self, client: u64) -> Option<Answer> {
+        let asked = &mut self.state.lock().asked;
+        let is_known = asked.get(&client).is_none_or(Option::is_some);
+        let gone = || Answer::Refused("ERR proxy: nobody changes users any more".to_owned());
+        is_known.then(|| asked.remove(&client).flatten().unwrap_or_else(gone))
+    }
+
+    /// A client is gone.
+    pub fn forget(&self, client: u64) {
+        self.state.lock().asked.remove(&client);
+    }
+
+    /// Does what clients want, for as long as the proxy runs.
+    fn change(&self, host: &Arc<Server>, wanted: &Receiver<(Arc<Client>, Want)>) {
+        while let Ok((client, want)) = wanted.recv() {
+            let done = match want {
+                Want::Set { name, rules } => self.set(host, &name, &rules),
+                Want::Delete(names) => self.delete(host, names),
+                Want::Load => self.read(host).map(|_| Answer::Ok),
+                Want::Save => self.save(host),
+            };
+            if let Some(asked) = self.state.lock().asked.get_mut(&client.id) {
+                *asked = Some(done.unwrap_or_else(Failure::answer));
+            }
+            client.wake();
+        }
+    }
+
+    fn set(&self, host: &Arc<Server>, name: &[u8], rules: &[Vec<u8>]) -> Result<Answer, Failure> {
+        for _ in 0..TRIES {
+            let known = self.revision();
+            if host.acl.kept().is_some_and(|kept| kept.unread.contains(name)) {
+                return Err(Failure::Said(
+                    "the store holds a line of this user that this proxy cannot read".to_owned(),
+                ));
+            }
+            let user = match changed(host, name, rules) {
+                Ok(user) => user,
+                Err(error) => {
+                    return Ok(Answer::Refused(String::from_utf8_lossy(error.as_bytes()).into_owned()));
+                }
+            };
+            let line = [b"user ", name, b" ", &user.describe()].concat();
+            match self.order(host, &[b"USERS", b"SET", &line, b"IF-AT", known.to_string().as_bytes()]) {
+                Ok(revision) => {
+                    self.wait_for(revision, HEARING);
+                    return Ok(Answer::Ok);
+                }
+                // Others were faster: what they have changed is heard first.
+                Err(Failure::Said(why)) if why.starts_with("CHANGED") => {
+                    self.wait_for(known + 1, HEARING);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Said("others change them all the time; try again".to_owned()))
+    }
+
+    fn delete(&self, host: &Arc<Server>, names: Vec<Vec<u8>>) -> Result<Answer, Failure> {
+        let mut deleted = 0;
+        let there =
+            |name: &Vec<u8>| is_valid_name(name) && std::str::from_utf8(name).is_ok() && !name.is_empty();
+        for name in names.into_iter().filter(there).collect::<BTreeSet<_>>() {
+            match self.order(host, &[b"USERS", b"DEL", &name]) {
+                Ok(revision) => {
+                    deleted += 1;
+                    self.wait_for(revision, HEARING);
+                }
+                Err(Failure::Said(why)) if why.starts_with("NOUSER") => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Answer::Count(deleted))
+    }
+
+    /// What is known here came from the store, but for users whose lines cannot be read: what there is has to be known.
+    fn save(&self, host: &Arc<Server>) -> Result<Answer, Failure> {
+        self.read(host)?;
+        match host.acl.kept().is_some_and(|kept| !kept.unread.is_empty()) {
+            true => Err(Failure::Said(
+                "the store holds lines of users that this proxy cannot read (INFO: users_unread_names)"
+                    .to_owned(),
+            )),
+            false => Ok(Answer::Ok),
+        }
+    }
+
+    /// Reads the users anew.
+    fn read(&self, host: &Arc<Server>) -> Result<u64, Failure> {
+        let mut last = String::new();
+        for address in &self.config_servers {
+            let read = Asking::to(host, address, TlsBy::Cluster, PATIENCE).and_then(|mut asking| {
+                // What comes first is no older than the question.
+                match asking.ask(&[b"USERS", b"FOLLOW", b"0"])? {
+                    Value::Bulk(text) if !text.is_empty() => self.take(host, &text),
+                    _ => Err(io::Error::other("it does not tell who the users are")),
+                }
+            });
+            match read {
+                Ok(revision) if revision >= self.revision() => return Ok(revision),
+                Ok(_) => "it knows less than was heard already".clone_into(&mut last),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(Failure::Undone(last))
+    }
+
+    /// Has a config server do something; gives the revision of it.
+    fn order(&self, host: &Arc<Server>, words: &[&[u8]]) -> Result<u64, Failure> {
+        let begun = Instant::now();
+        loop {
+            let mut last = String::new();
+            for address in &self.config_servers {
+                match order_at(host, address, words) {
+                    Err(Failure::Undone(why)) => last = why,
+                    done => return done,
+                }
+            }
+            if begun.elapsed() > UNABLE || host.engine.is_ending() {
+                return Err(Failure::Undone(last));
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+/// Has one config server do something.
+fn order_at(host: &Arc<Server>, address: &Address, words: &[&[u8]]) -> Result<u64, Failure> {
+    let shown = |error: io::Error| format!("{}:{}: {error}", address.host, address.port);
+    let mut asking =
+        Asking::to(host, address, TlsBy::Cluster, PATIENCE).map_err(|error| Failure::Undone(shown(error)))?;
+    asking.set_patience(CHANGING);
+    match asking.ask(words) {
+        Ok(Value::Simple(line)) => {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let revision = line.strip_prefix("revision ").and_then(|word| word.parse().ok());
+            revision.ok_or_else(|| Failure::Unknown(shown(io::Error::other("it says something else"))))
+        }
+        Ok(_) => Err(Failure::Unknown(shown(io::Error::other("it says something else")))),
+        // What it says stands alone; all else is the connection's.
+        Err(error) if error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none() => {
+            let said = error.to_string();
+            if UNDONE.iter().any(|code| said.starts_with(code)) {
+                Err(Failure::Undone(said))
+            } else if said.starts_with("UNKNOWN") {
+                Err(Failure::Unknown(said))
+            } else {
+                Err(Failure::Said(said.strip_prefix("ERR ").unwrap_or(&said).to_owned()))
+            }
+        }
+        Err(error) => Err(Failure::Unknown(shown(error))),
+    }
+}
