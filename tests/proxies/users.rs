@@ -1,7 +1,7 @@
 //! Users that a cluster's store keeps for all of its proxies.
 
 use super::clusters::proxy_of;
-use crate::clusters::cluster::Cluster;
+use crate::clusters::cluster::{Cluster, Kind};
 use crate::tarn_path;
 use std::process::Command;
 use testkit::ask::{ask, call, call_line, is_error, wait_until};
@@ -16,7 +16,10 @@ struct Proxies {
 
 impl Proxies {
     fn begin() -> Proxies {
-        let cluster = Cluster::begin(1, 1, &["--edition", "memory"]);
+        Proxies::of(Cluster::begin(1, 1, &["--edition", "memory"]))
+    }
+
+    fn of(cluster: Cluster) -> Proxies {
         let id = *cluster.topology().unwrap().servers.keys().next().unwrap();
         let (node, place) = (cluster.place_of(id), cluster.place());
         let directives = ["--proxy-users", "cluster", "--proxy-config-servers", &place];
@@ -143,6 +146,46 @@ fn without_config_servers_users_stay_what_they_are() {
     wait_until("he is known", || all.log_in(1, "bob", "any").is_some());
     all.proxies[1].restart().unwrap();
     assert!(all.log_in(1, "alice", "secret").is_some() && all.log_in(1, "bob", "any").is_some());
+}
+
+#[test]
+fn whichever_config_server_leads_users_can_be_changed() {
+    let mut all = Proxies::of(Cluster::begin_as(Kind::OverEtcd, (1, 1), &["--edition", "memory"]));
+    let mut operators = [0, 1].map(|at| all.client(at));
+    for round in 0..4 {
+        // One that has just begun takes what others know for no older than it is.
+        let at = all.cluster.config.leader().expect("one leads");
+        all.cluster.config.kill(at);
+        for (number, operator) in operators.iter_mut().enumerate() {
+            let line = format!("ACL SETUSER u{round}{number} on nopass +@all");
+            wait_until("it is changed", || call_line(operator, &line) == testkit::ask::ok());
+        }
+        for name in [format!("u{round}0"), format!("u{round}1")] {
+            for at in [0, 1] {
+                wait_until("all know of it", || all.log_in(at, &name, "any").is_some());
+            }
+        }
+        all.cluster.config.mend();
+        wait_until("one leads", || all.cluster.config.leader().is_some());
+    }
+    assert_eq!(call_line(&mut operators[0], "ACL DELUSER u00 u11 u31"), Value::Int(3));
+    wait_until("they are gone", || all.log_in(1, "u31", "any").is_none());
+}
+
+#[test]
+fn who_goes_before_users_are_changed_leaves_nothing_behind() {
+    let mut all = Proxies::begin();
+    all.cluster.config.kill(0);
+    for number in 0..200 {
+        let mut client = all.client(0);
+        client.send_request(&["ACL", "SETUSER", &format!("u{number}"), "on"]).unwrap();
+    }
+    let refused = call_line(&mut all.client(0), "ACL SETUSER more on");
+    assert!(is_error(&refused, "ERR proxy"), "{refused:?}");
+    all.cluster.config.mend();
+    wait_until("others are served", || {
+        call_line(&mut all.client(0), "ACL SETUSER alice on") == testkit::ask::ok()
+    });
 }
 
 #[test]

@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const CHANGING: Duration = Duration::from_secs(15);
 /// For how long config servers are asked that say that they can do nothing, or are not there: another leads after three seconds.
 const UNABLE: Duration = Duration::from_secs(4);
+/// How long a change may wait for others before it is given up.
+const WAITING: Duration = Duration::from_secs(20);
 /// How long it may take until what was changed is heard here.
 const HEARING: Duration = Duration::from_secs(2);
 /// How often a change is thought of anew that others were faster than.
@@ -141,7 +143,7 @@ pub struct Users {
     heard: Condvar,
     /// Held while what was heard is taken.
     taking: Mutex<()>,
-    wants: SyncSender<(Arc<Client>, Want)>,
+    wants: SyncSender<(Arc<Client>, Want, Instant)>,
 }
 
 impl Users {
@@ -278,7 +280,7 @@ impl Users {
     /// Too many do.
     pub fn want(&self, client: &Arc<Client>, want: Want) -> Result<(), Error> {
         self.state.lock().asked.insert(client.id, None);
-        self.wants.try_send((client.clone(), want)).map_err(|_| {
+        self.wants.try_send((client.clone(), want, Instant::now())).map_err(|_| {
             self.forget(client.id);
             Error::text("ERR proxy: too many changes of users are under way")
         })
@@ -298,11 +300,18 @@ impl Users {
     }
 
     /// Does what clients want, for as long as the proxy runs.
-    fn change(&self, host: &Arc<Server>, wanted: &Receiver<(Arc<Client>, Want)>) {
-        while let Ok((client, want)) = wanted.recv() {
+    fn change(&self, host: &Arc<Server>, wanted: &Receiver<(Arc<Client>, Want, Instant)>) {
+        while let Ok((client, want, since)) = wanted.recv() {
+            // Who is gone wants nothing any more that nobody has begun.
+            if !self.state.lock().asked.contains_key(&client.id) {
+                continue;
+            }
             let done = match want {
-                Want::Set { name, rules } => self.set(host, &name, &rules),
-                Want::Delete(names) => self.delete(host, names),
+                _ if since.elapsed() > WAITING => {
+                    Err(Failure::Undone("others were to be changed first".to_owned()))
+                }
+                Want::Set { name, rules } => self.set(host, since, (&name, &rules)),
+                Want::Delete(names) => self.delete(host, since, names),
                 Want::Load => self.read(host).map(|_| Answer::Ok),
                 Want::Save => self.save(host),
             };
@@ -313,7 +322,12 @@ impl Users {
         }
     }
 
-    fn set(&self, host: &Arc<Server>, name: &[u8], rules: &[Vec<u8>]) -> Result<Answer, Failure> {
+    fn set(
+        &self,
+        host: &Arc<Server>,
+        since: Instant,
+        (name, rules): (&[u8], &[Vec<u8>]),
+    ) -> Result<Answer, Failure> {
         for _ in 0..TRIES {
             let known = self.revision();
             if host.acl.kept().is_some_and(|kept| kept.unread.contains(name)) {
@@ -328,7 +342,8 @@ impl Users {
                 }
             };
             let line = [b"user ", name, b" ", &user.describe()].concat();
-            match self.order(host, &[b"USERS", b"SET", &line, b"IF-AT", known.to_string().as_bytes()]) {
+            match self.order(host, since, &[b"USERS", b"SET", &line, b"IF-AT", known.to_string().as_bytes()])
+            {
                 Ok(revision) => {
                     self.wait_for(revision, HEARING);
                     return Ok(Answer::Ok);
@@ -343,12 +358,12 @@ impl Users {
         Err(Failure::Said("others change them all the time; try again".to_owned()))
     }
 
-    fn delete(&self, host: &Arc<Server>, names: Vec<Vec<u8>>) -> Result<Answer, Failure> {
+    fn delete(&self, host: &Arc<Server>, since: Instant, names: Vec<Vec<u8>>) -> Result<Answer, Failure> {
         let mut deleted = 0;
         let there =
             |name: &Vec<u8>| is_valid_name(name) && std::str::from_utf8(name).is_ok() && !name.is_empty();
         for name in names.into_iter().filter(there).collect::<BTreeSet<_>>() {
-            match self.order(host, &[b"USERS", b"DEL", &name]) {
+            match self.order(host, since, &[b"USERS", b"DEL", &name]) {
                 Ok(revision) => {
                     deleted += 1;
                     self.wait_for(revision, HEARING);
@@ -392,9 +407,8 @@ impl Users {
         Err(Failure::Undone(last))
     }
 
-    /// Has a config server do something; gives the revision of it.
-    fn order(&self, host: &Arc<Server>, words: &[&[u8]]) -> Result<u64, Failure> {
-        let begun = Instant::now();
+    /// Has a config server do something that is wanted since then; gives the revision of it.
+    fn order(&self, host: &Arc<Server>, since: Instant, words: &[&[u8]]) -> Result<u64, Failure> {
         loop {
             let mut last = String::new();
             for address in &self.config_servers {
@@ -403,7 +417,7 @@ impl Users {
                     done => return done,
                 }
             }
-            if begun.elapsed() > UNABLE || host.engine.is_ending() {
+            if since.elapsed() > UNABLE || host.engine.is_ending() {
                 return Err(Failure::Undone(last));
             }
             std::thread::sleep(RETRY);

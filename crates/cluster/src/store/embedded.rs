@@ -35,6 +35,8 @@ const HEAD: &str = "tarn-decisions 1 ";
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Changes that watches may be behind.
 const RECENT_MAX: usize = 10_000;
+/// And how long they may be together: who is behind that reads all again.
+const RECENT_BYTES_MAX: usize = 32 << 20;
 
 /// The store.
 pub struct Embedded {
@@ -62,6 +64,8 @@ struct State {
     entries: BTreeMap<String, Held>,
     /// The last changes, in order.
     recent: VecDeque<(Revision, Vec<Changed>)>,
+    /// How long its values are together.
+    recent_bytes: usize,
     /// The last revision that `recent` does not know.
     forgotten: Revision,
     /// Leases that are not over.
@@ -116,6 +120,7 @@ impl Embedded {
         let mut state = self.shared.state.lock();
         state.forgotten = state.revision;
         state.recent.clear();
+        state.recent_bytes = 0;
     }
 }
 
@@ -164,13 +169,19 @@ impl State {
     }
 
     fn note(&mut self, revision: Revision, changed: Vec<Changed>) {
+        self.recent_bytes += bytes_of(&changed);
         self.recent.push_back((revision, changed));
-        if self.recent.len() > RECENT_MAX
-            && let Some((revision, _)) = self.recent.pop_front()
+        while (self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX)
+            && let Some((revision, changed)) = self.recent.pop_front()
         {
+            self.recent_bytes -= bytes_of(&changed);
             self.forgotten = revision;
         }
     }
+}
+
+fn bytes_of(changed: &[Changed]) -> usize {
+    changed.iter().map(|one| one.key.len() + one.value.as_ref().map_or(0, String::len)).sum()
 }
 
 impl Shared {

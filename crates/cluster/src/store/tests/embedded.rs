@@ -2,8 +2,9 @@
 
 use super::{compare, delete, done, held, keeps_its_promises, put};
 use crate::store::embedded::Embedded;
-use crate::store::{Change, Outcome, Revision, Store};
+use crate::store::{Change, Outcome, Revision, Seen, Store};
 use std::path::Path;
+use std::time::Duration;
 use sys::file::{
     Fs,
     simulated::{Disk, Faults, Survival},
@@ -110,4 +111,17 @@ fn what_cannot_be_kept_is_refused() {
         assert!(matches!(outcome, Outcome::Unreached(_)));
     }
     assert_eq!(store.read("").expect("it answers").revision, Revision(0));
+}
+
+#[test]
+fn who_is_behind_more_than_is_kept_reads_all_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Embedded::open(Fs::Real, dir.path()).expect("it is new");
+    let first = done(&store, Vec::new(), vec![put("a", "0")]);
+    let (mut behind, value) = (store.watch("", first).expect("it answers"), "x".repeat(1 << 20));
+    let last = (0..40).fold(first, |_, _| done(&store, Vec::new(), vec![put("a", &value)]));
+    assert_eq!(behind.next(Duration::ZERO), Ok(Seen::Compacted));
+    let before = Revision(last.0 - 1);
+    let next = store.watch("", before).expect("it answers").next(Duration::ZERO).expect("it answers");
+    assert!(matches!(next, Seen::Changes { revision, .. } if revision == last));
 }
