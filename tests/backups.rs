@@ -118,6 +118,8 @@ impl Writers {
         self.is_over.store(false, Ordering::Relaxed);
         let guided: Vec<Guided> = (0..CLIENTS).map(|_| Guided::new(cluster)).collect();
         thread::scope(|scope| {
+            // They end, whatever comes of it.
+            let ending = testkit::Ends(&self.is_over);
             for (client, guided) in guided.into_iter().enumerate() {
                 let tags = &tags;
                 scope.spawn(move || self.write(guided, client, tags));
@@ -126,8 +128,6 @@ impl Writers {
             wait_until("all write", || {
                 Writers::seen(&self.acknowledged).iter().zip(&begin).all(|(now, then)| now > then)
             });
-            // They end, whatever comes of it.
-            let ending = testkit::Ends(&self.is_over);
             let done = work(cluster);
             drop(ending);
             done

@@ -52,6 +52,10 @@ fn redis_py_works_in_both_protocols() {
     let python = std::env::var("TARN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let server = start();
     let port = server.address().port().to_string();
-    let output = Command::new(python).arg(root().join("tests/clients/smoke.py")).arg(port).output().unwrap();
+    let output = testkit::process::bounded(python)
+        .arg(root().join("tests/clients/smoke.py"))
+        .arg(port)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", text(&output));
 }

@@ -70,7 +70,11 @@ impl Cluster {
     }
 
     fn run(&self, program: &str, args: &[&str]) -> String {
-        let output = Command::new(program).args(["-p", &self.port(0)]).args(args).output().expect("it runs");
+        let output = testkit::process::bounded(program)
+            .args(["-p", &self.port(0)])
+            .args(args)
+            .output()
+            .expect("it runs");
         let both = [output.stdout.as_slice(), &output.stderr].concat();
         String::from_utf8_lossy(&both).into_owned()
     }
@@ -100,7 +104,8 @@ fn redis_py_finds_its_way() {
     let python = std::env::var("TARN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let cluster = Cluster::begin(2, 2, &[]);
     let script = root().join("tests/clients/cluster.py");
-    let output = Command::new(python).arg(script).arg(cluster.port(0)).output().expect("it runs");
+    let output =
+        testkit::process::bounded(python).arg(script).arg(cluster.port(0)).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::ask::{call_line, text};
+use testkit::ask::{call_line, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -285,9 +285,7 @@ impl Busy {
                 scope.spawn(move || self.repeat(server, number));
             }
             let _over = testkit::Ends(&self.is_over);
-            while self.ended() < self.requests.len() as u64 {
-                thread::yield_now();
-            }
+            wait_until("all are busy", || self.ended() >= self.requests.len() as u64);
             run();
         });
     }
@@ -407,9 +405,8 @@ fn slow_scripts_take_turns() {
         let mut gained = Vec::new();
         busy.while_busy(&server, || {
             let before = busy.counts();
-            while busy.ended() < before.iter().sum::<u64>() + 80 {
-                thread::yield_now();
-            }
+            let wanted = before.iter().sum::<u64>() + 80;
+            wait_until("so many have ended", || busy.ended() >= wanted);
             gained = busy.counts().iter().zip(before).map(|(count, before)| count - before).collect();
         });
         let (fewest, most) = (gained.iter().min().unwrap(), gained.iter().max().unwrap());

@@ -3,7 +3,7 @@
 use crate::operators::{shown_by, text};
 use crate::tarn;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, Instant};
 use testkit::ask::call_well;
 use testkit::generate::{Generator, Request, words};
@@ -137,7 +137,7 @@ fn without_moments(value: Value) -> Value {
 /// Runs a role with words.
 pub fn run(role: &str, words: &[&str]) -> Output {
     let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
-    Command::new(path).arg(role).args(words).output().unwrap()
+    testkit::process::bounded(path).arg(role).args(words).output().unwrap()
 }
 
 /// What a failing run says: one sentence.

@@ -492,7 +492,7 @@ fn a_copy_of_version_9_has_the_types_of_its_time() {
     let to = master.dir().join("taken.rdb");
     let port = master.address().port().to_string();
     let taken =
-        std::process::Command::new("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
+        testkit::process::bounded("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
     assert!(taken.status.success(), "{taken:?}");
     let bytes = std::fs::read(&to).unwrap();
     assert!(bytes.starts_with(b"REDIS0009"));
@@ -1092,7 +1092,7 @@ fn tools_take_a_copy() {
     let to = master.dir().join("taken.rdb");
     let port = master.address().port().to_string();
     let taken =
-        std::process::Command::new("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
+        testkit::process::bounded("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
     assert!(taken.status.success(), "{taken:?}");
     let bytes = std::fs::read(&to).unwrap();
     assert!(bytes.starts_with(b"REDIS0010"));

@@ -8,7 +8,7 @@ use crate::clusters::rounds::{rounds, tags};
 use crate::operators::{refused_by, shown_by};
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -314,11 +314,15 @@ fn whoever_shows_how_slots_move_goes_on_to_another_config_server() {
 }
 
 /// Counts a key of its own up, many at a time, until its slot is another shard's; gives what it was told last.
-fn count_until_it_is_elsewhere(mut client: Client, key: &str, counted: &AtomicU64) -> i64 {
+fn count_until_it_is_elsewhere(
+    mut client: Client,
+    key: &str,
+    (counted, is_over): (&AtomicU64, &AtomicBool),
+) -> i64 {
     // Requests of one length, so that one that is left out or done twice leaves sound what is read behind it.
     let requests = vec![vec!["INCR".to_owned(), key.to_owned()]; 200];
     let mut told = 0;
-    loop {
+    while !is_over.load(Ordering::Relaxed) {
         for reply in client.pipeline(&requests).expect("it is answered") {
             if reply.starts_with(b"-MOVED") {
                 return told;
@@ -328,6 +332,7 @@ fn count_until_it_is_elsewhere(mut client: Client, key: &str, counted: &AtomicU6
             counted.fetch_add(1, Ordering::Relaxed);
         }
     }
+    told
 }
 
 /// The stream is read out of the log's files, up to a place that is further each time, while it goes on.
@@ -349,12 +354,14 @@ fn what_is_written_while_a_move_is_far_behind_is_there_once() {
         cluster::wait_until("more is counted", || counted.load(Ordering::Relaxed) >= wanted);
     };
     let names: Vec<String> = (0..WRITERS).map(|number| format!("count{number}{{{tag}}}")).collect();
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
         let writers: Vec<_> = names
             .iter()
             .map(|name| {
-                let (client, counted) = (cluster.connect(source).unwrap(), &counted);
-                scope.spawn(move || count_until_it_is_elsewhere(client, name, counted))
+                let (client, noted) = (cluster.connect(source).unwrap(), (&counted, &is_over));
+                scope.spawn(move || count_until_it_is_elsewhere(client, name, noted))
             })
             .collect();
         // Far behind at first, and then faster.
@@ -518,7 +525,8 @@ fn redis_cli_reshards() {
         (format!("{}:{}", server.host, server.port), source.to_string(), target.to_string());
     let words = ["--cluster", "reshard", &place, "--cluster-from", &from, "--cluster-to", &to];
     let more = ["--cluster-slots", "8", "--cluster-yes"];
-    let output = Command::new("redis-cli").args(words).args(more).output().expect("there is redis-cli");
+    let output =
+        testkit::process::bounded("redis-cli").args(words).args(more).output().expect("there is redis-cli");
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}");
     let slots = cluster.topology().expect("it is there").slots;
@@ -528,7 +536,7 @@ fn redis_cli_reshards() {
     }
     // Nodes that have not heard yet what the cluster is say otherwise for a moment.
     cluster::wait_until("all nodes agree", || {
-        let check = Command::new("redis-cli").args(["--cluster", "check", &place]).output();
+        let check = testkit::process::bounded("redis-cli").args(["--cluster", "check", &place]).output();
         check.expect("there is redis-cli").status.success()
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::operators::{files, signal};
 use crate::tarn;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use testkit::ask::{ask, call_well, wait_until};
 use testkit::generate::words;
 use testkit::{Client, Program, Server};
@@ -261,13 +261,16 @@ fn a_server_ends_and_saves_whole_files_while_clients_have_snapshots_written() {
         call_well(&mut client, &["SETRANGE", key, "6000000", "x"]);
     }
     let (acknowledged, snapshots) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
+        let goes_on = || !is_over.load(Ordering::Relaxed);
         let mut clients: Vec<_> = (0..3).map(|_| server.connect().unwrap()).collect();
         let mut writer = clients.pop().unwrap();
         let acknowledged = &acknowledged;
         scope.spawn(move || {
             let mut count = 1;
-            while writer.call(&["SET", "count", &count.to_string()]).is_ok() {
+            while goes_on() && writer.call(&["SET", "count", &count.to_string()]).is_ok() {
                 acknowledged.store(count, Ordering::Relaxed);
                 count += 1;
             }
@@ -275,7 +278,7 @@ fn a_server_ends_and_saves_whole_files_while_clients_have_snapshots_written() {
         for mut other in clients {
             let snapshots = &snapshots;
             scope.spawn(move || {
-                while let Ok(reply) = other.call(&["BGSAVE"]) {
+                while let Some(Ok(reply)) = goes_on().then(|| other.call(&["BGSAVE"])) {
                     snapshots.fetch_add(u64::from(!matches!(reply, Value::Error(_))), Ordering::Relaxed);
                 }
             });

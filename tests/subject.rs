@@ -132,9 +132,9 @@ pub fn begin_checkpoint(server: &Server) {
 
 /// Asks a server to end, and waits until it has.
 pub fn stop(server: &mut Server, mut client: Client) {
-    // It answers nothing.
-    let _ = client.call(&["SHUTDOWN"]);
-    while server.ended().expect("the operating system says").is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    // It answers nothing, unless a script is slow.
+    testkit::ask::wait_until("it has ended", || {
+        let _ = client.call(&["SHUTDOWN"]);
+        server.ended().expect("the operating system says").is_some()
+    });
 }

@@ -95,7 +95,7 @@ fn real_clients_speak_tls() {
         text(&site.run("redis-benchmark", &["-n", "5000", "-P", "16", "-q", "-t", "ping,set,get,mset"]));
     assert!(report.contains("MSET (10 keys): ") && !report.contains("Error"), "{report}");
     let python = std::env::var("TARN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let mut walk = Command::new(python);
+    let mut walk = testkit::process::bounded(python);
     walk.arg(root().join("tests/clients/smoke.py")).arg(site.port.to_string());
     walk.args([site.path("ca.crt"), site.path("client.crt"), site.path("client.key")]);
     let output = walk.output().unwrap();

@@ -6,7 +6,7 @@ use super::rounds::tags;
 use crate::operators::shown_by;
 use crate::tarn;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use testkit::Server;
 use testkit::ask::{ask, call, ok, text};
 use topology::{ServerId, ShardId, Topology};
@@ -26,7 +26,7 @@ fn manage(words: &[&str]) -> (bool, String) {
 
 /// The same where it asks something.
 fn manage_and_say(words: &[&str], answer: &str) -> (bool, String) {
-    let mut command = Command::new("redis-cli");
+    let mut command = testkit::process::bounded("redis-cli");
     command.arg("--cluster").args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("there is redis-cli");

@@ -180,7 +180,7 @@ fn a_redis_cluster_is_resharded_under_load() {
         nodes.iter().map(|node| ask(&mut node.connect().unwrap(), &["CLUSTER", "MYID"])).collect();
     let errors = counted_while(&proxy, || {
         for (from, to) in [(0, 1), (1, 0)] {
-            let done = Command::new("redis-cli")
+            let done = testkit::process::bounded("redis-cli")
                 .args([
                     "--cluster",
                     "reshard",

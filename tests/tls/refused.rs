@@ -143,7 +143,13 @@ fn what_is_changed_is_kept_by_config_rewrite() {
     };
     let mut first = start(&words);
     let cli = |args: &[&str]| {
-        text(&Command::new("redis-cli").args(["-s", &path("socket")]).args(args).output().unwrap())
+        text(
+            &testkit::process::bounded("redis-cli")
+                .args(["-s", &path("socket")])
+                .args(args)
+                .output()
+                .unwrap(),
+        )
     };
     wait_until("it is served", || cli(&["PING"]) == "PONG\n");
     let port_word = port.to_string();

@@ -36,7 +36,9 @@ impl Registry {
         let mut users = self.users.write();
         let mut kept = Kept { revision, ..Kept::default() };
         let (mut fresh, mut told) = (Users::new(), Vec::new());
-        let before = self.kept.lock().as_ref().map(|kept| kept.unread.clone()).unwrap_or_default();
+        let known = self.kept.lock().clone();
+        let is_first = known.is_none();
+        let before = known.map(|kept| kept.unread).unwrap_or_default();
         for (index, line) in lines.split(|byte| *byte == b'\n').enumerate() {
             if line.is_empty() {
                 continue;
@@ -55,7 +57,13 @@ impl Registry {
                     wrong.concat()
                 ));
             }
-            fresh.extend(users.get(&name).cloned().map(|user| (name.clone(), user)));
+            let former = match is_first {
+                // What a process begins with is nobody's will: whoever may not be let in is not.
+                true if name == DEFAULT_USER.as_bytes() => Some(Arc::new(User::new(&name, channels))),
+                true => None,
+                false => users.get(&name).cloned(),
+            };
+            fresh.extend(former.map(|user| (name.clone(), user)));
             kept.unread.insert(name);
         }
         kept.has_default = fresh.contains_key(DEFAULT_USER.as_bytes());

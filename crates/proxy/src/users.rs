@@ -7,12 +7,14 @@
 
 use acl::{DEFAULT_USER, User, is_valid_name, new_channels};
 use command::Error;
+use command::table::Command;
 use config::UsersFrom;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex};
 use server::commands::acl::put_out;
 use server::insync::asking::Asking;
 use server::insync::dialling::TlsBy;
+use server::rights;
 use server::server::Server;
 use server::shard::{self, Address};
 use std::collections::{BTreeSet, HashMap};
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use telemetry::log;
-use wire::Value;
+use wire::{Request, RequestBuf, Value};
 
 /// How long it may take to reach a config server, and how long it may be silent: it says something every second.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -44,6 +46,13 @@ const RETRY: Duration = Duration::from_millis(200);
 const WANTS_MAX: usize = 128;
 /// How answers begin by which nothing was done.
 const UNDONE: [&str; 3] = ["NOLEADER", "UNAVAILABLE", "UNREACHED"];
+
+/// The longest line of a user that a store keeps, with some room for what stands in front of it.
+const LINE_BYTES_MAX: usize = (64 << 10) - 16;
+/// The most bytes of names that are deleted at once.
+const WORDS_BYTES_MAX: usize = 1 << 20;
+const TOO_LONG: Error =
+    Error::text("ERR proxy: the rules of a user that the cluster's store keeps are 64 KB long at most");
 
 const DIFFERS: &str = "it is of another cluster than the one whose users were heard first";
 
@@ -74,7 +83,18 @@ impl Want {
             Want::Set { name, .. } if !is_valid_name(name) => {
                 Err(Error::text("ERR Usernames can't contain spaces or null characters"))
             }
-            Want::Set { name, rules } => changed(host, name, rules).map(drop),
+            Want::Set { name, rules }
+                if name.len() + rules.iter().map(Vec::len).sum::<usize>() > LINE_BYTES_MAX =>
+            {
+                Err(TOO_LONG)
+            }
+            Want::Set { name, rules } => match changed(host, name, rules)?.describe().len() + name.len() {
+                ..LINE_BYTES_MAX => Ok(()),
+                _ => Err(TOO_LONG),
+            },
+            Want::Delete(names) if names.iter().map(Vec::len).sum::<usize>() > WORDS_BYTES_MAX => {
+                Err(Error::text("ERR proxy: the names are too long together"))
+            }
             Want::Delete(names) if names.iter().any(|name| name == DEFAULT_USER.as_bytes()) => {
                 Err(Error::text("ERR The 'default' user cannot be removed"))
             }
@@ -109,6 +129,8 @@ enum Failure {
     Unknown(String),
     /// It was refused, in these words.
     Said(String),
+    /// Its client has lost the right to it, or is nobody any more: what it is told.
+    Denied(String),
 }
 
 impl Failure {
@@ -121,6 +143,7 @@ impl Failure {
                 format!("UNANSWERED It is not known whether the users are changed: {why}")
             }
             Failure::Said(why) => format!("ERR proxy: the users are not changed: {why}"),
+            Failure::Denied(line) => line,
         })
     }
 }
@@ -143,7 +166,30 @@ pub struct Users {
     heard: Condvar,
     /// Held while what was heard is taken.
     taking: Mutex<()>,
-    wants: SyncSender<(Arc<Client>, Want, Instant)>,
+    wants: SyncSender<Wanted>,
+}
+
+/// Of a client, who may be another by the time that it is done.
+struct Wanted {
+    client: Arc<Client>,
+    want: Want,
+    since: Instant,
+    command: &'static Command,
+    words: RequestBuf,
+    /// The version of all rights under which it was admitted.
+    rights: u64,
+}
+
+impl Wanted {
+    /// Looks whether its client may want it still.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn look(&self, host: &Server) -> Result<(), Failure> {
+        let (request, now) = (self.words.as_request(), host.engine.clock.now());
+        let admitted = rights::admit_waiting(host, &self.client, self.rights, self.command, &request, now);
+        admitted.map_err(|error| Failure::Denied(String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
 }
 
 impl Users {
@@ -278,9 +324,16 @@ impl Users {
     ///
     /// # Errors
     /// Too many do.
-    pub fn want(&self, client: &Arc<Client>, want: Want) -> Result<(), Error> {
+    pub fn want(
+        &self,
+        client: &Arc<Client>,
+        want: Want,
+        (command, request, rights): (&'static Command, &Request<'_>, u64),
+    ) -> Result<(), Error> {
         self.state.lock().asked.insert(client.id, None);
-        self.wants.try_send((client.clone(), want, Instant::now())).map_err(|_| {
+        let words = RequestBuf::from_args(request.iter());
+        let wanted = Wanted { client: client.clone(), want, since: Instant::now(), command, words, rights };
+        self.wants.try_send(wanted).map_err(|_| {
             self.forget(client.id);
             Error::text("ERR proxy: too many changes of users are under way")
         })
@@ -300,36 +353,42 @@ impl Users {
     }
 
     /// Does what clients want, for as long as the proxy runs.
-    fn change(&self, host: &Arc<Server>, wanted: &Receiver<(Arc<Client>, Want, Instant)>) {
-        while let Ok((client, want, since)) = wanted.recv() {
+    fn change(&self, host: &Arc<Server>, all: &Receiver<Wanted>) {
+        while let Ok(wanted) = all.recv() {
             // Who is gone wants nothing any more that nobody has begun.
-            if !self.state.lock().asked.contains_key(&client.id) {
+            if !self.is_asked_by(&wanted.client) {
                 continue;
             }
-            let done = match want {
-                _ if since.elapsed() > WAITING => {
+            let done = match &wanted.want {
+                _ if wanted.since.elapsed() > WAITING => {
                     Err(Failure::Undone("others were to be changed first".to_owned()))
                 }
-                Want::Set { name, rules } => self.set(host, since, (&name, &rules)),
-                Want::Delete(names) => self.delete(host, since, names),
-                Want::Load => self.read(host).map(|_| Answer::Ok),
-                Want::Save => self.save(host),
+                Want::Set { name, rules } => self.set(host, &wanted, (name, rules)),
+                Want::Delete(names) => self.delete(host, &wanted, names),
+                Want::Load => wanted.look(host).and_then(|()| self.read(host)).map(|_| Answer::Ok),
+                Want::Save => wanted.look(host).and_then(|()| self.save(host)),
             };
-            if let Some(asked) = self.state.lock().asked.get_mut(&client.id) {
+            if let Some(asked) = self.state.lock().asked.get_mut(&wanted.client.id) {
                 *asked = Some(done.unwrap_or_else(Failure::answer));
             }
-            client.wake();
+            wanted.client.wake();
         }
+    }
+
+    fn is_asked_by(&self, client: &Client) -> bool {
+        self.state.lock().asked.contains_key(&client.id)
     }
 
     fn set(
         &self,
         host: &Arc<Server>,
-        since: Instant,
+        wanted: &Wanted,
         (name, rules): (&[u8], &[Vec<u8>]),
     ) -> Result<Answer, Failure> {
         for _ in 0..TRIES {
             let known = self.revision();
+            // Behind that: whoever takes its rights away later is not known here yet, and forbids it where it is done.
+            wanted.look(host)?;
             if host.acl.kept().is_some_and(|kept| kept.unread.contains(name)) {
                 return Err(Failure::Said(
                     "the store holds a line of this user that this proxy cannot read".to_owned(),
@@ -342,12 +401,10 @@ impl Users {
                 }
             };
             let line = [b"user ", name, b" ", &user.describe()].concat();
-            match self.order(host, since, &[b"USERS", b"SET", &line, b"IF-AT", known.to_string().as_bytes()])
-            {
-                Ok(revision) => {
-                    self.wait_for(revision, HEARING);
-                    return Ok(Answer::Ok);
-                }
+            let at = known.to_string();
+            let words: [&[u8]; 5] = [b"USERS", b"SET", &line, b"IF-AT", at.as_bytes()];
+            match self.order(host, wanted.since, &words) {
+                Ok(revision) => return self.heard_of(revision, known).map(|()| Answer::Ok),
                 // Others were faster: what they have changed is heard first.
                 Err(Failure::Said(why)) if why.starts_with("CHANGED") => {
                     self.wait_for(known + 1, HEARING);
@@ -358,15 +415,36 @@ impl Users {
         Err(Failure::Said("others change them all the time; try again".to_owned()))
     }
 
-    fn delete(&self, host: &Arc<Server>, since: Instant, names: Vec<Vec<u8>>) -> Result<Answer, Failure> {
+    /// Waits until a change is heard that was made at this revision, when that one was known.
+    fn heard_of(&self, revision: u64, known: u64) -> Result<(), Failure> {
+        if revision < known {
+            let why =
+                "the store of decisions has gone back behind what this proxy knows of users: start it again";
+            return Err(Failure::Unknown(why.to_owned()));
+        }
+        self.wait_for(revision, HEARING);
+        Ok(())
+    }
+
+    fn delete(&self, host: &Arc<Server>, wanted: &Wanted, names: &[Vec<u8>]) -> Result<Answer, Failure> {
+        // Of those that are there: others may have come a moment ago.
+        self.read(host)?;
+        let unread = host.acl.kept().map(|kept| kept.unread).unwrap_or_default();
+        let is_there = |name: &&Vec<u8>| {
+            let is_name = is_valid_name(name) && std::str::from_utf8(name).is_ok();
+            is_name && (host.acl.get(name).is_some() || unread.contains(*name))
+        };
         let mut deleted = 0;
-        let there =
-            |name: &Vec<u8>| is_valid_name(name) && std::str::from_utf8(name).is_ok() && !name.is_empty();
-        for name in names.into_iter().filter(there).collect::<BTreeSet<_>>() {
-            match self.order(host, since, &[b"USERS", b"DEL", &name]) {
+        for name in names.iter().filter(is_there).collect::<BTreeSet<_>>() {
+            wanted.look(host)?;
+            if !self.is_asked_by(&wanted.client) {
+                break;
+            }
+            let known = self.revision();
+            match self.order(host, wanted.since, &[b"USERS", b"DEL", name]) {
                 Ok(revision) => {
                     deleted += 1;
-                    self.wait_for(revision, HEARING);
+                    self.heard_of(revision, known)?;
                 }
                 Err(Failure::Said(why)) if why.starts_with("NOUSER") => {}
                 Err(failure) => return Err(failure),

@@ -6,13 +6,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{Value, encode_request, skip_reply};
 
 /// Longest wait for the next byte of a reply, or for room to write.
 const REPLY_SECONDS_MAX: u64 = 20;
 /// How often a server that reads its files is asked whether it has.
 const LOADING_ASKED_EVERY: Duration = Duration::from_millis(5);
+/// How long that may take.
+const LOADING_MAX: Duration = Duration::from_secs(300);
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -47,7 +49,11 @@ impl Client {
     /// If nobody listens there, or does not answer.
     pub fn connect_loaded(address: SocketAddr) -> io::Result<Client> {
         let mut client = Client::connect(address)?;
+        let begun = Instant::now();
         while matches!(client.call(&["PING"])?, Value::Error(text) if text.starts_with(b"LOADING")) {
+            if begun.elapsed() >= LOADING_MAX {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not read its files yet"));
+            }
             std::thread::sleep(LOADING_ASKED_EVERY);
         }
         Ok(client)

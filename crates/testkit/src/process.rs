@@ -9,6 +9,7 @@
 //! 2. Servers listen on 127.0.0.1 only.
 
 use crate::client::Client;
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,14 @@ pub const START_MAX: Duration = Duration::from_secs(30);
 const START_TRIES: usize = 5;
 /// What Redis, Valkey and Tarn all print once they can be connected to.
 const READY: &str = "Ready to accept connections";
+
+/// A program that is ended after some minutes if it does not end by itself, as one that asks again and again over a connection that is lost: then what waits for
+/// it fails, and does not stand still.
+pub fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "300"]).arg(program);
+    command
+}
 
 /// A program that serves the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub use losing::Losing;
 pub use moves::{Epochs, Request, Shift, Word};
 pub use orders::{Force, Order, Restored, Setting};
 pub use rebalance::Measure;
-pub use users::{UserChange, UserLine, escape, look_at_name, outside_of_selectors};
+pub use users::{UserChange, UserLine, escape, is_password, look_at_name};
 pub use view::{Leader, Policy, Standing, View, key};
 
 use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};

@@ -101,8 +101,8 @@ impl UserLine {
         if text.len() > LINE_BYTES_MAX {
             return Err(format!("a user's line is {LINE_BYTES_MAX} bytes long at most"));
         }
-        if text.contains(['\n', '\r', '\0']) {
-            return Err("a user's line has neither line breaks nor zero bytes".to_owned());
+        if text.bytes().any(|byte| byte.is_ascii_control()) {
+            return Err("a user's line has no control characters".to_owned());
         }
         let mut words = text.split(' ');
         let (head, name) = (words.next(), words.next().unwrap_or_default());
@@ -111,7 +111,7 @@ impl UserLine {
             return Err("a user's line is `user NAME RULE ...`".to_owned());
         }
         look_at_name(name)?;
-        if outside_of_selectors(&rules).any(|rule| rule.starts_with(['>', '<'])) {
+        if rules.iter().any(|rule| is_password(rule)) {
             return Err(
                 "a password is kept as its hash: # and the 64 hexadecimal digits of its SHA-256".to_owned()
             );
@@ -139,14 +139,9 @@ pub fn look_at_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The rules of a line that do not stand in parentheses.
-pub fn outside_of_selectors<'r>(rules: &'r [&'r str]) -> impl Iterator<Item = &'r str> {
-    let mut is_within = false;
-    rules.iter().copied().filter(move |rule| {
-        let (was_within, closes) = (is_within, rule.ends_with(')'));
-        is_within = (was_within || rule.starts_with('(')) && !closes;
-        !was_within && !rule.starts_with('(')
-    })
+/// Whether a word may be a password in clear, or one that is to go: none is within the parentheses of a selector either, whose rules begin with other signs.
+pub fn is_password(rule: &str) -> bool {
+    rule.trim_start_matches(['(', ' ']).starts_with(['>', '<'])
 }
 
 /// A user's name as it stands in a key: what is neither a letter nor a digit of ASCII is `%` and two digits, but for a few signs.
@@ -249,7 +244,7 @@ mod tests {
 
     #[test]
     fn lines_have_a_form() {
-        let line = UserLine::read("user alice on #00 ~* (~x >y) +@all").unwrap();
+        let line = UserLine::read("user alice on #00 ~* (~x +get) +@all").unwrap();
         assert_eq!(line.name, "alice");
         let long = format!("user alice {}", "x".repeat(LINE_BYTES_MAX));
         for wrong in [
@@ -264,6 +259,9 @@ mod tests {
             "user al\0ice on",
             "user alice on >secret",
             "user alice (~x) <secret",
+            "user alice on (~x >secret +get)",
+            "user alice on (>secret)",
+            "user alice on \t>secret",
             &long,
         ] {
             assert!(UserLine::read(wrong).is_err(), "{wrong}");

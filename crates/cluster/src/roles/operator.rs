@@ -379,7 +379,7 @@ fn tend_users(given: &Given, words: &[&str]) -> Result<(), String> {
         ["set" | "del", ..] if given.is_json => {
             return Err("--json goes with `users list`; see --help".to_owned());
         }
-        ["set", line] => given.ask(&["USERS", "SET", &users::hashed(line)], 2 * ANSWERING)?,
+        ["set", line] => given.ask(&["USERS", "SET", &users::hashed(line)?], 2 * ANSWERING)?,
         ["del", name] => given.ask(&["USERS", "DEL", name], 2 * ANSWERING)?,
         _ => return Err("'users' wants other words; see --help".to_owned()),
     };

@@ -1,19 +1,26 @@
 //! `tarn cluster users`: who may use the proxies of a cluster.
 
-use crate::control::outside_of_selectors;
+use crate::control::is_password;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write;
 
 /// A user's line as it is told to config servers: with its passwords' hashes in their place.
-pub fn hashed(line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    let outside: Vec<*const str> = outside_of_selectors(&words).map(std::ptr::from_ref).collect();
-    let word = |word: &&str| match word.strip_prefix('>') {
-        Some(password) if outside.contains(&std::ptr::from_ref(*word)) => format!("#{}", digest(password)),
-        _ => (*word).to_owned(),
+///
+/// # Errors
+/// One sentence: a password stands where none can be.
+pub fn hashed(line: &str) -> Result<String, String> {
+    let word = |word: &str| match word.strip_prefix('>') {
+        Some(password) if !password.contains(|letter: char| letter.is_ascii_control()) => {
+            Ok(format!("#{}", digest(password)))
+        }
+        _ if is_password(word.trim_start_matches(|letter: char| letter.is_ascii_control())) => {
+            Err("a password stands as >PASSWORD by itself, outside of parentheses".to_owned())
+        }
+        _ => Ok(word.to_owned()),
     };
-    words.iter().map(word).collect::<Vec<_>>().join(" ")
+    let words = line.split(' ').map(word).collect::<Result<Vec<_>, String>>()?;
+    Ok(words.join(" "))
 }
 
 fn digest(password: &str) -> String {
@@ -50,8 +57,14 @@ mod tests {
     #[test]
     fn passwords_do_not_leave_the_tool() {
         let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-        assert_eq!(hashed("user alice on >secret ~* +@all"), format!("user alice on #{hash} ~* +@all"));
-        assert_eq!(hashed("user a on (~x >secret +get) ~>y"), "user a on (~x >secret +get) ~>y");
+        let told = hashed("user alice on >secret ~* +@all ~>y");
+        assert_eq!(told, Ok(format!("user alice on #{hash} ~* +@all ~>y")));
+        for line in ["user a on (>secret)", "user a on <secret", "user a on \t>secret", "user a on >se\tcret"]
+        {
+            assert!(hashed(line).is_err(), "{line}");
+        }
+        // Within a selector it means nothing, and is refused where it is read.
+        assert!(hashed("user a on (~x >secret +get)").is_ok_and(|told| !told.contains("secret")));
     }
 
     #[test]

@@ -306,6 +306,10 @@ pub(super) async fn follow_of(desk: &Desk, of: Followed, revision: &[u8]) -> (An
     let seen = desk.known().seen;
     match desk.wait_until_fresh().await {
         Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
+        // The store may have come to that revision again by what else is written to it.
+        Ok(_) if of == Followed::Users && desk.known().users.revision < revision => {
+            (Err(past(desk.known().users.revision, revision)), Flow::Next)
+        }
         Ok(_) => (Ok(Value::Null), Flow::Follow { of, revision, seen }),
         Err(why) => (Err(cut_off(&why)), Flow::Next),
     }

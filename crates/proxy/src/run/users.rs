@@ -15,7 +15,7 @@ impl Runner {
     pub(super) fn change_users(
         &self,
         front: &mut Front,
-        command: &Command,
+        command: &'static Command,
         request: &Request<'_>,
     ) -> Verdict {
         let Some(users) = self.proxy.users.as_ref().filter(|_| front.owed == 0) else { return Verdict::Here };
@@ -26,7 +26,9 @@ impl Runner {
             "acl|load" => Want::Load,
             _ => Want::Save,
         };
-        if let Err(why) = want.look(&self.proxy.host).and_then(|()| users.want(&front.inner.client, want)) {
+        let by = (command, request, self.proxy.host.acl.version());
+        if let Err(why) = want.look(&self.proxy.host).and_then(|()| users.want(&front.inner.client, want, by))
+        {
             return Verdict::Refuse(why);
         }
         front.changes_users = true;
@@ -54,7 +56,11 @@ impl Runner {
         out: &mut Vec<u8>,
     ) {
         let answer = match answer {
-            Answer::Refused(line) => return self.refuse(front, command, Error::line(line), out),
+            Answer::Refused(line) => {
+                self.refuse(front, command, Error::line(line), out);
+                // It may have lost rights meanwhile, or be nobody any more.
+                return see_to_own(&self.proxy.host, &mut front.inner);
+            }
             answer => answer,
         };
         match front.inner.reply_mode {

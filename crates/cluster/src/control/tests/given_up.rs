@@ -138,6 +138,8 @@ fn who_is_not_heard_of_is_not_asked_to_be_master() {
     let other =
         *standing.members().iter().find(|node| Some(**node) != standing.master()).expect("there is one");
     let id = world.places[&Place { shard: ShardId(0), node: other }];
+    // Who leads since a moment ago has not heard everybody.
+    world.run_for(crate::control::SILENT);
     let at = world.leader().expect("one leads");
     // It is a member still.
     let (control, now) = (&mut world.configs[at].control, world.now);
