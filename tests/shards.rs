@@ -304,10 +304,13 @@ fn who_has_fewer_databases_is_no_node() {
     for more in [&["4"][..], &["4"], &["0"], &["-1"]] {
         assert!(error(&link(more)).contains("as many `databases` as it has, which are 5"), "{more:?}");
     }
-    let lines = shard.nodes[0].server.last_lines();
-    let told = |databases: i32| {
+    let told_in = |lines: &str, databases: i32| {
         lines.matches(&format!("it has {databases} `databases`, and this one has 5")).count()
     };
+    // What a server logs is read by a thread of its own.
+    wait_until("the last of them is told of", || told_in(&shard.nodes[0].server.last_lines(), -1) > 0);
+    let lines = shard.nodes[0].server.last_lines();
+    let told = |databases: i32| told_in(&lines, databases);
     assert_eq!([told(4), told(0)], [1, 1], "who asks again and again is told of once: {lines}");
     assert!(is_error(&link(&["many"]), "ERR value is not an integer"));
     for more in [&[][..], &["5"], &["16"]] {

@@ -47,9 +47,10 @@ fn move_all(proxied: &Proxied, clients: usize, bytes: usize) -> (usize, Duration
 #[test]
 fn no_more_is_moved_than_may_be_and_each_client_has_its_turn() {
     let proxied = Proxied::begin(2, &["--proxy-bandwidth-limit", "1mb"]);
-    let (all, took) = move_all(&proxied, 8, 300_000);
-    // What each connection says first is served, what is under way comes to its end, and turns are given by what others have moved.
-    let bound = took.as_secs_f64() * f64::from(1 << 20) + f64::from(1 << 20);
+    let (all, took) = move_all(&proxied, 8, 1_000_000);
+    // What each connection says first is served, what is under way comes to its end, and what is moved until somebody looks is moved: on a busy machine that may be
+    // a while, but not for all of it.
+    let bound = took.as_secs_f64() * f64::from(1 << 20) + f64::from(5 << 20);
     assert!((all as f64) < bound, "{all} in {took:?}");
     let mut client = proxied.proxy.connect().unwrap();
     let held_back = told(&mut client, "bandwidth_held_back_ms");

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 /// How often turns are given.
 const TICK: Duration = Duration::from_millis(5);
-/// How often it is looked where nobody waits.
+/// How often it is looked whether it is bounded.
 const LOOK: Duration = Duration::from_millis(100);
 /// What a turn is taken to move before one has.
 const TURN_BYTES: u64 = 16 << 10;
@@ -207,20 +207,19 @@ impl Bandwidth {
         (self.held_back_ms.load(Ordering::Relaxed), waits)
     }
 
-    /// Looks what was moved, and gives turns. Whether it is to be looked again soon.
+    /// Looks what was moved, and gives turns. Whether it is to be looked again soon: it is bounded.
     fn look(&self, proxy: &Proxy) -> bool {
         let counts = proxy.counts();
         let moved = counts.input_bytes.get() + counts.output_bytes.get();
         let limit = proxy.host.engine.config.proxy_bandwidth_limit();
-        let (taken, waited, is_busy) = {
+        let (taken, waited) = {
             let mut state = self.state.lock();
-            let is_busy = moved != state.moved;
             state.look(limit, moved, Instant::now());
             let (taken, waited) = state.take_turns(Instant::now());
             // Whoever has a turn has to ask for it.
             let is_short = limit > 0 && (state.is_short() || !state.turns.is_empty());
             self.is_short.store(is_short, Ordering::Relaxed);
-            (taken, waited, limit > 0 && (is_busy || is_short))
+            (taken, waited)
         };
         let ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.held_back_ms.fetch_add(ms, Ordering::Relaxed);
@@ -228,7 +227,8 @@ impl Bandwidth {
             client.set_trait(Traits::PAUSED, false);
             client.wake();
         }
-        is_busy
+        // What is moved until it is looked is moved in any case.
+        limit > 0
     }
 }
 
