@@ -351,8 +351,7 @@ fn who_began_an_epoch_that_the_store_has_forgotten_takes_no_part_in_another_of_i
     set(&shard.nodes[1], "of another epoch of this number");
     shard.nodes[0].restart();
     wait_until("it takes no part", || shard.nodes[0].standing().is_some_and(|own| own["role"] == "halted"));
-    let lines = shard.nodes[0].server.last_lines();
-    assert!(lines.contains("Another has begun epoch 2"), "{lines}");
+    wait_until("it says why", || shard.nodes[0].server.last_lines().contains("Another has begun epoch 2"));
 }
 
 /// A request that takes longer to come than a member may be silent is progress, and not silence.
