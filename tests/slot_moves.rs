@@ -479,6 +479,8 @@ fn clients_are_served_while_the_target_stands_still_and_slots_switch() {
         let topology = cluster.topology().expect("it is there");
         let (source, target) = (master(&topology, owner), master(&topology, 1 - owner));
         let mut client = cluster.connect(source).unwrap();
+        // On a busy machine it may take several times what the master that gives them waits for.
+        client.stream().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let value = round.to_string();
         assert_eq!(call(&mut client, &["SET", &key, &value]), ok());
         let last = move_slots(&cluster, 1 - owner, &["0-99".to_owned()]).expect("it can be");
