@@ -9,7 +9,9 @@ use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::stream_waits::StreamWait;
 use crate::upstream::NodeNo;
+use command::Error;
 use std::io::Write;
+use std::time::{Duration, Instant};
 use wire::number::parse_int;
 use wire::{Protocol, skip_reply};
 
@@ -254,6 +256,26 @@ impl Join {
             }
         }
     }
+}
+
+/// Of so many servers, or slots, keys may be that one client waits for.
+const WAITED_FOR_MAX: usize = 64;
+
+/// Whether keys may be waited for that are of so many servers, or slots.
+///
+/// # Errors
+/// They are too many.
+pub fn check_waited_for(count: usize) -> Result<(), Error> {
+    match count > WAITED_FOR_MAX {
+        true => Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for")),
+        false => Ok(()),
+    }
+}
+
+/// Whether so little time is left that a server which says that there was nothing is right, and not early.
+pub fn is_late(until: Option<Instant>) -> bool {
+    const NO_TIME: Duration = Duration::from_millis(20);
+    until.is_some_and(|until| until <= Instant::now() + NO_TIME)
 }
 
 pub fn is_null(reply: &[u8]) -> bool {

@@ -9,7 +9,7 @@
 //! 1. Taken is from one key at a time, so that nothing is taken that the client does not get, nor for one that has gone away while it waited.
 //! 2. It is not of one moment: when something is taken, an earlier key may have got something since it was asked for.
 
-use crate::joins::{Part, Step, is_null, text_of};
+use crate::joins::{Part, Step, check_waited_for, is_late, is_null, text_of};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::Error;
@@ -21,10 +21,6 @@ use std::time::{Duration, Instant};
 use sys::UnixMs;
 use wire::{Protocol, Request, encode_arg, encode_request, encode_request_header, key_slot};
 
-/// Of so many slots keys may be.
-const SLOTS_MAX: usize = 64;
-/// With so little time left a server that says that there was nothing is right, and not early.
-const NO_TIME: Duration = Duration::from_millis(20);
 /// How often all are asked again since somebody else was faster, by a command that does not wait.
 const TRIES_MAX: usize = 64;
 
@@ -135,10 +131,7 @@ pub fn check_keys(form: &Form, command: &Command, request: &Request<'_>) -> Resu
     let slots: BTreeSet<u16> = positions.iter().map(|at| key_slot(request.arg(*at))).collect();
     match positions.last() {
         Some(last) if form.numkeys.is_some() && last + 1 == request.len() => Err(Error::Syntax),
-        _ if slots.len() > SLOTS_MAX => {
-            Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for"))
-        }
-        _ => Ok(()),
+        _ => check_waited_for(slots.len()),
     }
 }
 
@@ -210,8 +203,7 @@ impl Pop {
 
     /// Whether a server's reply is enough, whatever the others say: there is something, it is an error, or nobody waits there any more though there is time left.
     pub fn is_ended_by(&self, reply: &[u8]) -> bool {
-        let is_late = || self.until.is_some_and(|until| until <= Instant::now() + NO_TIME);
-        self.is_waiting() && (!is_null(reply) || !is_late())
+        self.is_waiting() && (!is_null(reply) || !is_late(self.until))
     }
 
     /// All that was asked is answered; or, of what waits, one.

@@ -6,7 +6,7 @@
 //! Nothing is taken from a stream by reading it: what another server has found by then is there for the next request. A `$` means what a stream holds when its server
 //! is asked to wait, which is within the time of the request.
 
-use crate::joins::{Part, Step, is_null, streams};
+use crate::joins::{Part, Step, check_waited_for, is_late, is_null, streams};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::Error;
@@ -15,11 +15,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use wire::{Protocol, Request, encode_arg, encode_request_header};
-
-/// Of so many servers, or slots, streams may be that are waited for.
-const OWNERS_MAX: usize = 64;
-/// With so little time left a server that says that there was nothing is right, and not early.
-const NO_TIME: Duration = Duration::from_millis(20);
 
 /// XREAD's streams by those who have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,9 +128,7 @@ impl StreamWait {
     /// # Errors
     /// That, in Redis' words; its streams are of more servers than one client waits at.
     pub fn check(streams: &Streams, now: UnixMs) -> Result<(), Error> {
-        if streams.owners.len() > OWNERS_MAX {
-            return Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for"));
-        }
+        check_waited_for(streams.owners.len())?;
         streams.without_time().1.map_or(Ok(()), |time| timeout_ms(time, now).map(drop))
     }
 
@@ -158,8 +151,7 @@ impl StreamWait {
 
     /// Whether a server's reply is enough, whatever the others say: there is something, it is an error, or nobody waits there any more though there is time left.
     pub fn is_ended_by(&self, reply: &[u8]) -> bool {
-        let is_late = || self.until.is_some_and(|until| until <= Instant::now() + NO_TIME);
-        self.is_waiting && (!is_null(reply) || !is_late())
+        self.is_waiting && (!is_null(reply) || !is_late(self.until))
     }
 
     /// All that was asked is answered; or, of what waits, one. None: the replies do not go together.
