@@ -315,8 +315,8 @@ fn a_renamed_command_goes_by_its_own_name() {
     assert_eq!(call(&mut client, &["GET", "k"]), text("v"));
 }
 
-#[test]
-fn who_is_owed_too_much_is_closed() {
+/// A client that may be owed 8 MB, a key of a server that has come to stand still, and one of a megabyte at another.
+fn beside_one_that_stands_still() -> (Proxied, Client, [String; 2]) {
     let proxied =
         Proxied::begin(2, &["--client-output-buffer-limit", "normal 8mb 0 0", "--proxy-shard-timeout", "0"]);
     let (still, large) = (proxied.key(0), proxied.key(1));
@@ -325,6 +325,12 @@ fn who_is_owed_too_much_is_closed() {
     // There is a connection to it.
     assert_eq!(call(&mut client, &["GET", &still]), Value::Null);
     crate::departures::signal(&proxied.shards[0], "-STOP");
+    (proxied, client, [still, large])
+}
+
+#[test]
+fn who_is_owed_too_much_is_closed() {
+    let (proxied, client, [still, large]) = beside_one_that_stands_still();
     let mut requests = Vec::new();
     encode_request(&mut requests, &[b"GET", still.as_bytes()]);
     for _ in 0..20 {

@@ -1,6 +1,6 @@
 //! What INFO, SLOWLOG and LATENCY of a proxy say of requests that it has passed on, and of those that it could not.
 
-use super::Proxied;
+use super::{Proxied, beside_one_that_stands_still};
 use crate::departures::signal;
 use std::io::{ErrorKind, Read, Write};
 use std::thread::sleep;
@@ -87,13 +87,7 @@ fn a_request_of_several_servers_takes_as_long_as_the_slowest() {
 
 #[test]
 fn parts_of_replies_count_to_what_a_client_may_be_owed() {
-    let proxied =
-        Proxied::begin(2, &["--client-output-buffer-limit", "normal 8mb 0 0", "--proxy-shard-timeout", "0"]);
-    let (still, large) = (proxied.key(0), proxied.key(1));
-    let mut client = proxied.proxy.connect().unwrap();
-    assert_eq!(call(&mut client, &["SET", &large, &"v".repeat(1 << 20)]), ok());
-    assert_eq!(call(&mut client, &["GET", &still]), Value::Null);
-    signal(&proxied.shards[0], "-STOP");
+    let (proxied, client, [still, large]) = beside_one_that_stands_still();
     let mut requests = Vec::new();
     for _ in 0..20 {
         encode_request(&mut requests, &[b"MGET", still.as_bytes(), large.as_bytes()]);
