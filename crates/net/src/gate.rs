@@ -8,6 +8,8 @@
 //! While there are too few replicas, reads go by the disk alone, and what was written is failed: nobody is told that it was done. In a shard
 //! reads go by what all members have, then, too.
 //!
+//! Writers that somebody has to keep up with can be slowed ([`Gate::slow`]): answers to what they write wait, too, until that is so far.
+//!
 //! In a shard the master may show something only while it holds time to read ([`Gate::lend`]), and when its reign ends, or a follower's log is cut,
 //! a generation ends ([`Gate::begin_generation`]): what waits from before it is never shown, and its connections end; but for what could have gone before it ended, and was
 //! only on its way.
@@ -73,6 +75,8 @@ struct State {
     is_short: bool,
     /// Whether there are too few members, and up to where what was written is acknowledged all the same.
     frozen: Option<Stamp>,
+    /// Up to where who keeps up with writers lets them be answered; [`Stamp::LAST`]: nobody slows them.
+    slowed: Stamp,
 }
 
 /// Up to where what was shown in a generation could go when it ended.
@@ -102,6 +106,7 @@ impl Gate {
                 replicated,
                 is_short: false,
                 frozen: None,
+                slowed: Stamp::LAST,
             }),
             open: AtomicU64::new(Stamp::LAST.0),
             open_for_writes: AtomicU64::new(Stamp::LAST.0),
@@ -228,6 +233,11 @@ impl Gate {
         self.change(|state| state.is_short = on);
     }
 
+    /// Answers to what was written behind this wait, though it is committed; [`Stamp::LAST`]: no longer. Who reads does not wait for it.
+    pub fn slow(&self, up_to: Stamp) {
+        self.change(|state| state.slowed = up_to);
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -239,7 +249,7 @@ impl Gate {
             (None, false) => (committed, committed, Stamp::LAST),
         };
         // Who finds that it is open behind what it wrote finds the whole of it.
-        self.open_for_writes.store(open_for_writes.0, Ordering::Release);
+        self.open_for_writes.store(open_for_writes.min(state.slowed).0, Ordering::Release);
         self.fails_behind.store(fails_behind.0, Ordering::Release);
         self.open.store(open.0, Ordering::Release);
         drop(state);
@@ -433,6 +443,24 @@ mod tests {
         assert!(gate.has_failed(write(4)), "it is frozen where it was");
         gate.freeze(false);
         assert!(gate.is_open_for(write(5)) && !gate.has_failed(write(6)) && !gate.is_open_for(read(6)));
+    }
+
+    #[test]
+    fn who_writes_can_be_slowed_and_who_reads_is_not() {
+        let gate = Gate::new(1, &Clock::Real);
+        let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
+        gate.slow(Stamp(3));
+        assert!(gate.is_open_for(write(3)) && !gate.is_open_for(write(4)) && gate.is_open_for(read(9)));
+        assert!(!gate.has_failed(write(4)), "it only waits");
+        // It has not more say than the disk.
+        gate.hold(true);
+        gate.commit(Stamp(2));
+        assert!(!gate.is_open_for(write(3)));
+        gate.commit(Stamp(9));
+        gate.slow(Stamp(5));
+        assert!(gate.is_open_for(write(5)) && !gate.is_open_for(write(6)));
+        gate.slow(Stamp::LAST);
+        assert!(gate.is_open_for(write(9)) && !gate.is_open_for(write(10)));
     }
 
     #[test]

@@ -55,6 +55,11 @@ pub fn offset_of(engine: &Engine, stamp: Stamp) -> u64 {
     }
 }
 
+/// The place in the history of an offset in the stream: as [`offset_of`], the other way round.
+pub fn stamp_of(engine: &Engine, offset: u64) -> Stamp {
+    Stamp(offset.wrapping_sub(offset_of(engine, Stamp(0))))
+}
+
 /// Whether the stream is a master's, in which nothing of this server's own may stand. It is until one of its own has begun, also when no master
 /// is followed any more.
 fn is_relayed(server: &Server) -> bool {

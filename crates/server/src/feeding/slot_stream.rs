@@ -52,17 +52,42 @@ impl<'s> SlotStream<'s> {
         Ok((SlotStream { server, id, reading, sieve }, beginning))
     }
 
-    /// Bytes that were written and are not read.
-    pub fn behind(&self) -> u64 {
-        end(self.server).saturating_sub(self.reading.offset())
+    /// How far it is read.
+    pub fn offset(&self) -> u64 {
+        self.reading.offset()
     }
 
-    /// Shows what is due of the stream, as far as it goes now and can be sent.
+    /// Where it ends now.
+    pub fn end(&self) -> u64 {
+        end(self.server)
+    }
+
+    /// Bytes that were written and are not read.
+    pub fn behind(&self) -> u64 {
+        self.end().saturating_sub(self.offset())
+    }
+
+    /// Shows some of what is due of the stream up to an offset. False: nothing more can be sent now.
     ///
     /// # Errors
     /// It is not there any more, or holds what nobody can be sent behind a copy; that of `show`.
-    pub fn pass_on(&mut self, copied: &Copied, show: &mut Show<'_>) -> io::Result<()> {
-        self.read_until(end(self.server), copied, show)
+    pub fn pass_on(&mut self, until: u64, copied: &Copied, show: &mut Show<'_>) -> io::Result<bool> {
+        if self.offset() >= until {
+            return Ok(false);
+        }
+        let bytes = self.reading.next(until)?;
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let mut result = Ok(());
+        self.sieve.take(&bytes, copied, |db, request| {
+            if result.is_ok() {
+                result = show(db, request);
+            }
+        })?;
+        result?;
+        self.server.feeding.state.lock().readers.insert(self.id, self.offset());
+        Ok(true)
     }
 
     /// Shows all that is due up to a place in the history, as soon as that can be sent. `look` is asked again and again, and may end it.
@@ -77,32 +102,12 @@ impl<'s> SlotStream<'s> {
         look: impl Fn() -> io::Result<()>,
     ) -> io::Result<()> {
         let until = offset_of(&self.server.engine, until);
-        while self.reading.offset() < until {
+        while self.offset() < until {
             behind::wait_until_sendable(self.server, until)?;
-            self.read_until(until, copied, show)?;
             look()?;
-            if self.reading.offset() < until {
+            if !self.pass_on(until, copied, show)? {
                 thread::sleep(LOOK_AGAIN);
             }
-        }
-        Ok(())
-    }
-
-    /// Reads what there is up to an offset. What is behind that is read when somebody asks again, however much is written meanwhile.
-    fn read_until(&mut self, until: u64, copied: &Copied, show: &mut Show<'_>) -> io::Result<()> {
-        while self.reading.offset() < until {
-            let bytes = self.reading.next(until)?;
-            if bytes.is_empty() {
-                return Ok(());
-            }
-            let mut result = Ok(());
-            self.sieve.take(&bytes, copied, |db, request| {
-                if result.is_ok() {
-                    result = show(db, request);
-                }
-            })?;
-            result?;
-            self.server.feeding.state.lock().readers.insert(self.id, self.reading.offset());
         }
         Ok(())
     }

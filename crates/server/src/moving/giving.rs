@@ -11,6 +11,7 @@
 //! 2. Nothing is sent after that.
 
 use super::own_epoch;
+use super::pacing::{OUTRUN, Pacing};
 use super::telling::{Config, Retry};
 use crate::clustered::View;
 use crate::feeding::slot_stream::SlotStream;
@@ -42,9 +43,6 @@ const PIECE_BYTES: usize = 96 << 10;
 
 /// With so little to be sent yet it is caught up.
 const BEHIND_BYTES: u64 = 128 << 10;
-
-/// How long it may take to catch up when all is copied: it does not if more is written than can be sent.
-const CATCHING_UP: Duration = Duration::from_secs(120);
 
 /// How long the other master may take to clear what it has of the slots, or to hear of the move.
 const WELCOME: Duration = Duration::from_secs(60);
@@ -79,7 +77,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let reason = error.to_string();
         // The other server would refuse the same again.
-        let is_final = ["OOM", "SLOTMOVE-REFUSED"].iter().any(|word| reason.starts_with(word));
+        let is_final = ["OOM", "SLOTMOVE-REFUSED", OUTRUN].iter().any(|word| reason.starts_with(word));
         Failure { retry: if is_final { Retry::Never } else { Retry::Again }, reason }
     }
 }
@@ -260,19 +258,14 @@ impl<'g> Giving<'g> {
         link: &mut Link<'_, '_>,
         stream: &mut SlotStream<'_>,
         copied: &Copied,
-    ) -> Result<(), Failure> {
-        let began = Instant::now();
+    ) -> io::Result<()> {
         loop {
             self.look()?;
-            stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
+            link.pass_on(stream, copied)?;
             link.settle()?;
-            link.is_so_far(copied.keys(), stream.behind());
+            link.is_so_far(copied.keys(), stream)?;
             if stream.behind() <= BEHIND_BYTES {
                 return Ok(());
-            }
-            if began.elapsed() >= CATCHING_UP {
-                let reason = "more is written to the shard than can be sent to the other".to_owned();
-                return Err(Failure { retry: Retry::Never, reason });
             }
         }
     }
@@ -287,9 +280,11 @@ impl<'g> Giving<'g> {
         let is_held = |view: &View| stage_of(view, self.one) == Some(&Stage::Switching);
         while !self.wait_for(is_held) {
             self.look()?;
-            stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
+            link.pass_on(stream, copied)?;
             link.settle()?;
+            link.is_so_far(copied.keys(), stream)?;
         }
+        link.pacing.end();
         let end = self.end()?;
         let (shown, began) = (Shown { up_to: end, is_write: true }, Instant::now());
         while !self.server.net.gate.is_open_for(shown) {
@@ -432,6 +427,7 @@ struct Link<'l, 'c> {
     bytes: usize,
     sent: u64,
     pace: Pace,
+    pacing: Pacing<'l>,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
     /// Until when clients wait for what is answered here.
@@ -456,6 +452,7 @@ impl<'l, 'c> Link<'l, 'c> {
             bytes: 0,
             sent: 0,
             pace,
+            pacing: Pacing::new(giving.server, giving.one.id),
             pending: None,
             held_until: None,
             is_hasty: false,
@@ -474,10 +471,25 @@ impl<'l, 'c> Link<'l, 'c> {
         self.asking.set_patience(TAKING);
     }
 
-    /// Notes how many keys are copied, and how much of the stream is to be sent yet.
-    fn is_so_far(&mut self, keys: u64, behind: u64) {
+    /// Sends what there is of the stream by now.
+    fn pass_on(&mut self, stream: &mut SlotStream<'_>, copied: &Copied) -> io::Result<()> {
+        let until = stream.end();
+        while stream.pass_on(until, copied, &mut |db, request| self.send(db, request))? {
+            self.giving.look()?;
+            self.is_so_far(copied.keys(), stream)?;
+        }
+        Ok(())
+    }
+
+    /// Notes how many keys are copied, and how far the stream is sent; slows writers that it cannot keep up with.
+    fn is_so_far(&mut self, keys: u64, stream: &SlotStream<'_>) -> io::Result<()> {
+        let behind = stream.behind();
         (self.progress.keys, self.progress.behind) = (keys, behind);
         self.tell();
+        self.pacing.note(stream.offset(), behind, self.pace.rate > 0)?;
+        let patience = if self.pacing.is_on() || self.is_hasty { TAKING } else { PATIENCE };
+        self.asking.set_patience(patience);
+        Ok(())
     }
 
     /// Says how far it is now and then, and is told how fast it may be.
@@ -562,11 +574,11 @@ impl Taker for Sender<'_, '_, '_> {
 
     fn passed(&mut self, copied: &Copied) -> io::Result<()> {
         if self.stream.behind() > BEHIND_BYTES {
+            self.link.pacing.begin();
             self.link.giving.look()?;
-            let link = &mut *self.link;
-            self.stream.pass_on(copied, &mut |db, request| link.send(db, request))?;
+            self.link.pass_on(self.stream, copied)?;
+            self.link.pacing.end();
         }
-        self.link.is_so_far(copied.keys(), self.stream.behind());
-        Ok(())
+        self.link.is_so_far(copied.keys(), self.stream)
     }
 }

@@ -11,6 +11,7 @@
 
 mod clearing;
 mod giving;
+mod pacing;
 mod telling;
 
 use crate::clustered::{Part, View};
