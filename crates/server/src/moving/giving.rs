@@ -36,10 +36,10 @@ use wire::Value;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that were sent and are not answered, at most.
-const WINDOW_BYTES: usize = 16 << 20;
+const WINDOW_BYTES: usize = 1 << 20;
 
 /// What is sent at a time.
-const PIECE_BYTES: usize = 96 << 10;
+const PIECE_BYTES: usize = 32 << 10;
 
 /// With so little to be sent yet it is caught up.
 const BEHIND_BYTES: u64 = 128 << 10;
@@ -139,6 +139,7 @@ impl<'g> Giving<'g> {
         let mut sender = Sender { link: &mut link, stream: &mut stream };
         let engine = &self.server.engine;
         let copied = slot_copy::copy(engine, engine.moving_guest(), &beginning, &slots, &mut sender)?;
+        link.pacing.begin();
         loop {
             self.catch_up(&mut link, &mut stream, &copied)?;
             self.asks.set(true);
@@ -263,7 +264,7 @@ impl<'g> Giving<'g> {
             self.look()?;
             link.pass_on(stream, copied)?;
             link.settle()?;
-            link.is_so_far(copied.keys(), stream)?;
+            link.follows(copied.keys(), stream)?;
             if stream.behind() <= BEHIND_BYTES {
                 return Ok(());
             }
@@ -282,7 +283,7 @@ impl<'g> Giving<'g> {
             self.look()?;
             link.pass_on(stream, copied)?;
             link.settle()?;
-            link.is_so_far(copied.keys(), stream)?;
+            link.follows(copied.keys(), stream)?;
         }
         link.pacing.end();
         let end = self.end()?;
@@ -476,16 +477,21 @@ impl<'l, 'c> Link<'l, 'c> {
         let until = stream.end();
         while stream.pass_on(until, copied, &mut |db, request| self.send(db, request))? {
             self.giving.look()?;
-            self.is_so_far(copied.keys(), stream)?;
+            self.follows(copied.keys(), stream)?;
         }
         Ok(())
     }
 
-    /// Notes how many keys are copied, and how far the stream is sent; slows writers that it cannot keep up with.
-    fn is_so_far(&mut self, keys: u64, stream: &SlotStream<'_>) -> io::Result<()> {
-        let behind = stream.behind();
+    /// Notes how many keys are copied, and how much of the stream is to be sent yet.
+    fn is_so_far(&mut self, keys: u64, behind: u64) {
         (self.progress.keys, self.progress.behind) = (keys, behind);
         self.tell();
+    }
+
+    /// The same while the stream is sent and nothing else: slows writers that it cannot keep up with.
+    fn follows(&mut self, keys: u64, stream: &SlotStream<'_>) -> io::Result<()> {
+        let behind = stream.behind();
+        self.is_so_far(keys, behind);
         self.pacing.note(stream.offset(), behind, self.pace.rate > 0)?;
         let patience = if self.pacing.is_on() || self.is_hasty { TAKING } else { PATIENCE };
         self.asking.set_patience(patience);
@@ -579,6 +585,7 @@ impl Taker for Sender<'_, '_, '_> {
             self.link.pass_on(self.stream, copied)?;
             self.link.pacing.end();
         }
-        self.link.is_so_far(copied.keys(), self.stream)
+        self.link.is_so_far(copied.keys(), self.stream.behind());
+        Ok(())
     }
 }
