@@ -317,14 +317,14 @@ impl Drop for Up {
 fn a_cluster_is_begun_once_and_goes_on_whatever_became_of_who_began_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().display().to_string();
-    let (port, config) = (free_port().expect("there is one"), free_port().expect("there is one"));
-    let (port, config) = (port.to_string(), config.to_string());
+    let [port, config, proxy] = [(); 3].map(|()| free_port().expect("there is one").to_string());
     let words = ["--dir", &place, "--shards", "1", "--copies", "1", "--edition", "durable"];
-    let words = [&words[..], &["--port", &port, "--config-port", &config]].concat();
-    let client = || {
+    let words = [&words[..], &["--port", &port, "--config-port", &config, "--proxy-port", &proxy]].concat();
+    let client_at = |port: &str| {
         let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port"));
         Client::connect_loaded(address.into()).expect("it serves")
     };
+    let client = || client_at(&port);
     let mut first = Up::start(&words);
     assert_eq!(call(&mut client(), &["SET", "k", "v"]), Value::Simple(b"OK".to_vec()));
     let second = Command::new(tarn_path()).args(["cluster", "up"]).args(&words).output();
@@ -335,8 +335,11 @@ fn a_cluster_is_begun_once_and_goes_on_whatever_became_of_who_began_it() {
     first.signal("-KILL");
     let mut again = Up::start(&words);
     assert_eq!(call(&mut client(), &["GET", "k"]), Value::Bulk(b"v".to_vec()));
+    assert_eq!(call(&mut client_at(&proxy), &["GET", "k"]), Value::Bulk(b"v".to_vec()));
     assert!(again.signal("-TERM"), "it ends well");
-    assert!(Client::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into()).is_err());
+    for port in [&port, &proxy] {
+        assert!(Client::connect((Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into()).is_err());
+    }
 }
 
 #[test]
@@ -351,14 +354,17 @@ fn a_cluster_goes_on_after_all_of_it_has_ended() {
         let (port, _) = in_a_row.expect("it goes on until there are two");
         let (port, config) = (port.to_string(), config.to_string());
         let words = ["--dir", &place, "--shards", "1", "--copies", "2", "--edition", edition];
-        let words = [&words[..], &["--port", &port, "--config-port", &config]].concat();
+        let proxy = next().to_string();
+        let words =
+            [&words[..], &["--port", &port, "--config-port", &config, "--proxy-port", &proxy]].concat();
         let words = [&words[..], &["--", "--requirepass", "secret"]].concat();
-        let client = || {
+        let client_at = |port: &str| {
             let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port"));
             let mut client = Client::connect(address.into()).expect("it serves");
             assert_eq!(call(&mut client, &["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
             client
         };
+        let client = || client_at(&port);
         let mut first = Up::start(&words);
         // Whichever server is master of the one shard.
         let mut known = client();
@@ -376,6 +382,7 @@ fn a_cluster_goes_on_after_all_of_it_has_ended() {
             call(&mut client, &["READONLY"]);
             call(&mut client, &["GET", "k"]) == Value::Bulk(b"v".to_vec())
         });
+        assert_eq!(call(&mut client_at(&proxy), &["GET", "k"]), Value::Bulk(b"v".to_vec()));
         assert!(again.signal("-TERM"), "it ends well");
     }
 }

@@ -18,13 +18,14 @@ Runs a cluster for trials, and tends any cluster.
 
 Usage: tarn cluster up [OPTION ...] [-- --DIRECTIVE VALUE ...]
 
-Starts a whole cluster on this machine: a config server and all servers, each with a directory in --dir. Ctrl-C ends
+Starts a whole cluster on this machine: a config server, all servers and a proxy, each with a directory in --dir. Ctrl-C ends
 them; their data stay, and `up` goes on from there. What stands behind -- goes to each server.
 
   --shards COUNT     shards (3)
   --copies COUNT     servers of each (2)
   --port PORT        port of the first server; the others follow (7000)
   --config-port PORT port of the config server (7900)
+  --proxy-port PORT  port of the proxy, which is one address for all of it (6400); none: there is none
   --dir DIR          where all lies (./tarn-cluster)
   --edition NAME     memory, durable or capacity (durable)
   --restore DIR      a new cluster begins with this backup
@@ -72,6 +73,8 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
 
 /// The config server of a cluster that `up` has begun without other words.
 pub const CONFIG_PORT: u16 = 7900;
+/// The proxy of one.
+pub const PROXY_PORT: u16 = 6400;
 /// How long an answer may take that needs nobody else.
 const ANSWERING: Duration = Duration::from_secs(10);
 /// How long may take what waits for a copy.

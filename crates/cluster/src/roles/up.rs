@@ -2,17 +2,18 @@
 
 mod children;
 
-use super::operator::CONFIG_PORT;
+use super::operator::{CONFIG_PORT, PROXY_PORT};
 use super::{option, value_of};
 use crate::asking::{Entry, Watching};
 use crate::backup::{self, Reach, Stand};
 use crate::control::Setting;
-use children::{Part, Parts};
+use children::{Part, Parts, Role};
 use lexopt::Parser;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +64,11 @@ impl Layout {
         })
     }
 
+    /// Whether a port is one of these.
+    fn has_port(&self, port: u16) -> bool {
+        port == self.config_port || self.ports().any(|own| own == port)
+    }
+
     fn ports(&self) -> impl Iterator<Item = u16> + use<> {
         let count = usize::from(self.shards) * usize::from(self.copies);
         (self.port..=u16::MAX).take(count)
@@ -79,6 +85,8 @@ struct Given {
     copies: Option<u16>,
     port: Option<u16>,
     config_port: Option<u16>,
+    /// None: no proxy is begun.
+    proxy_port: Option<u16>,
     edition: Option<String>,
     /// The backup with which it begins.
     restore: Option<PathBuf>,
@@ -95,6 +103,7 @@ impl Given {
             copies: None,
             port: None,
             config_port: None,
+            proxy_port: Some(PROXY_PORT),
             edition: None,
             restore: None,
             directives,
@@ -121,6 +130,8 @@ impl Given {
                 }
                 "port" => given.port = number()?,
                 "config-port" => given.config_port = number()?,
+                "proxy-port" if value == "none" => given.proxy_port = None,
+                "proxy-port" => given.proxy_port = number()?,
                 "edition" => match topology::Edition::named(&value) {
                     Some(_) => given.edition = Some(value),
                     None => {
@@ -217,6 +228,11 @@ pub fn run(words: &[String]) -> Result<(), String> {
     }
     let _lock = given.lock()?;
     let layout = given.layout()?;
+    if let Some(port) = given.proxy_port.filter(|port| layout.has_port(*port)) {
+        return Err(format!(
+            "the proxy's port {port} is a server's, or the config server's: see --proxy-port"
+        ));
+    }
     for told in children::end_left(&given.dir)? {
         say(&told);
     }
@@ -232,9 +248,15 @@ pub fn run(words: &[String]) -> Result<(), String> {
     }
     let served = await_service(&mut parts, &layout, &is_enough)?;
     if let Some(table) = served {
+        begin_proxy(&mut parts, &given, &layout)?;
         say(table.trim_end());
         let password = given.password().map_or(String::new(), |text| format!(" -a {text}"));
         say(&format!("\nNext: redis-cli -c -p {}{password}", layout.port));
+        if let Some(port) = given.proxy_port {
+            say(&format!(
+                "      redis-cli -p {port}{password}, the proxy, or any client of one Redis server"
+            ));
+        }
         say(&format!("      tarn cluster status --config 127.0.0.1:{}", layout.config_port));
         say("Ctrl-C ends the cluster; its data stay.");
     }
@@ -250,13 +272,20 @@ pub fn run(words: &[String]) -> Result<(), String> {
 impl Given {
     /// The password that servers are given behind `--`.
     fn password(&self) -> Option<&str> {
-        let at = self.directives.iter().position(|word| word == "--requirepass")?;
+        self.directive("--requirepass")
+    }
+
+    fn directive(&self, name: &str) -> Option<&str> {
+        let at = self.directives.iter().position(|word| word == name)?;
         self.directives.get(at + 1).map(String::as_str)
     }
 }
 
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
 fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let dir = |name: &str| given.dir.join(name);
     let store = format!("dir:{}", dir("store").display());
     let (port, copies, shards) =
@@ -269,10 +298,10 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
     if let Some(password) = given.password() {
         config.extend(words(&["--server-password", password]));
     }
-    parts.0.push(Part::begin("the config server".to_owned(), &dir("config"), &config)?);
+    parts.0.push(Part::begin(Role::Config, &dir("config"), &config)?);
     let place = format!("127.0.0.1:{port}");
-    for port in layout.ports() {
-        let port = port.to_string();
+    for at in layout.ports() {
+        let port = at.to_string();
         let data = dir(&port);
         Fs::Real.create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
         let data = data.display().to_string();
@@ -285,7 +314,36 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
             server.extend(words(&["--masterauth", password]));
         }
         server.extend(given.directives.iter().cloned());
-        parts.0.push(Part::begin(format!("the server at 127.0.0.1:{port}"), &dir(&port), &server)?);
+        parts.0.push(Part::begin(Role::Server(at), &dir(&port), &server)?);
+    }
+    Ok(())
+}
+
+/// Begins the proxy, unless there is to be none, and waits until it listens. The cluster serves.
+fn begin_proxy(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String> {
+    let Some(at) = given.proxy_port else { return Ok(()) };
+    let dir = given.dir.join("proxy");
+    Fs::Real.create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let (port, shown) = (at.to_string(), dir.display().to_string());
+    let nodes = layout.ports().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+    let mut proxy = words(&["proxy", "--port", &port, "--bind", "127.0.0.1", "--dir", &shown]);
+    proxy.extend(words(&["--proxy-cluster", &nodes, "--proxy-drain-timeout", "1"]));
+    if let Some(password) = given.password() {
+        proxy.extend(words(&["--requirepass", password, "--masterauth", password]));
+    }
+    if let Some(databases) = given.directive("--databases") {
+        proxy.extend(words(&["--databases", databases]));
+    }
+    parts.0.push(Part::begin(Role::Proxy(at), &dir, &proxy)?);
+    let begun = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, at)).is_err() {
+        if let Some(told) = parts.ended().into_iter().next() {
+            return Err(told);
+        }
+        if begun.elapsed() > BEGINNING {
+            return Err(format!("the proxy does not serve after {} s", BEGINNING.as_secs()));
+        }
+        std::thread::sleep(LOOKING);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::LOOKING;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,41 @@ const NUMBER: &str = "pid";
 /// The longest of them.
 const NUMBER_BYTES_MAX: u64 = 64 << 10;
 
+/// What a child is. Who serves others ends behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The config server.
+    Config,
+    /// The server at a port.
+    Server(u16),
+    /// The proxy at a port.
+    Proxy(u16),
+}
+
+impl Role {
+    /// The lower, the earlier it ends.
+    fn rank(self) -> u8 {
+        match self {
+            Role::Proxy(_) => 0,
+            Role::Server(_) => 1,
+            Role::Config => 2,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, shown: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Config => write!(shown, "the config server"),
+            Role::Server(port) => write!(shown, "the server at 127.0.0.1:{port}"),
+            Role::Proxy(port) => write!(shown, "the proxy at 127.0.0.1:{port}"),
+        }
+    }
+}
+
 /// A child.
 pub struct Part {
-    name: String,
+    role: Role,
     log: PathBuf,
     child: Child,
     has_ended: bool,
@@ -30,9 +63,9 @@ impl Part {
     ///
     /// # Errors
     /// A sentence.
-    pub fn begin(name: String, place: &Path, words: &[String]) -> Result<Part, String> {
+    pub fn begin(role: Role, place: &Path, words: &[String]) -> Result<Part, String> {
         let log = place.with_extension("log");
-        let failed = |error: io::Error| format!("{name} cannot be started: {error}");
+        let failed = |error: io::Error| format!("{role} cannot be started: {error}");
         let own = std::env::current_exe().map_err(failed)?;
         let child = Command::new(own)
             .args(words)
@@ -43,7 +76,7 @@ impl Part {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let part = Part { name, log, child, has_ended: false };
+        let part = Part { role, log, child, has_ended: false };
         let left = Left { id: part.child.id(), words: words.to_vec() };
         match Fs::Real.replace(&place.with_extension(NUMBER), &left.to_bytes()) {
             Ok(()) => Ok(part),
@@ -62,7 +95,7 @@ impl Part {
         }
         let status = self.child.try_wait().ok().flatten()?;
         self.has_ended = true;
-        Some(format!("{} has ended ({status}); its last words are in {}", self.name, self.log.display()))
+        Some(format!("{} has ended ({status}); its last words are in {}", self.role, self.log.display()))
     }
 
     fn signal(&self, signal: Signal) {
@@ -81,11 +114,11 @@ impl Parts {
         self.0.iter_mut().filter_map(Part::end).collect()
     }
 
-    /// Ends servers first, so that they can still say what they have to.
+    /// Ends the proxy first, and servers before the config server, so that each can still say what it has to.
     pub fn end(&mut self) {
-        let first = self.0.len().min(1);
-        let (config, servers) = self.0.split_at_mut(first);
-        for parts in [servers, config] {
+        for rank in 0..=Role::Config.rank() {
+            let mut parts: Vec<&mut Part> =
+                self.0.iter_mut().filter(|part| part.role.rank() == rank).collect();
             parts.iter().for_each(|part| part.signal(Signal::TERM));
             let begun = Instant::now();
             while parts.iter_mut().any(|part| part.end().is_none() && !part.has_ended) {
