@@ -102,3 +102,9 @@ fn read_one(line: &[u8], number: usize, channels: NewChannels) -> Result<Arc<Use
         _ => Err(wrong.concat()),
     }
 }
+
+/// Whether who reads a user's line has the same user. A selector that is given as one word may hold rules that end as selectors do: in a line it ends there.
+pub fn reads_back(user: &User, config: &Config) -> bool {
+    let read = read_one(&user.line(), 1, new_channels(config));
+    read.is_ok_and(|read| read.name() == user.name() && read.describe() == user.describe())
+}

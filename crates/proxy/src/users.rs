@@ -5,7 +5,7 @@
 //!
 //! Thread rule: shared. No worker waits: a client whose request is done is woken.
 
-use acl::{DEFAULT_USER, User, is_valid_name, new_channels};
+use acl::{DEFAULT_USER, User, is_valid_name, new_channels, reads_back};
 use command::Error;
 use command::table::Command;
 use config::UsersFrom;
@@ -47,12 +47,15 @@ const WANTS_MAX: usize = 128;
 /// How answers begin by which nothing was done.
 const UNDONE: [&str; 3] = ["NOLEADER", "UNAVAILABLE", "UNREACHED"];
 
-/// The longest line of a user that a store keeps, with some room for what stands in front of it.
-const LINE_BYTES_MAX: usize = (64 << 10) - 16;
+/// The longest line of a user that a store keeps.
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of names that are deleted at once.
 const WORDS_BYTES_MAX: usize = 1 << 20;
 const TOO_LONG: Error =
     Error::text("ERR proxy: the rules of a user that the cluster's store keeps are 64 KB long at most");
+const NO_LINE: Error = Error::text(
+    "ERR proxy: the cluster's store keeps a user as a line, and these rules would be read from it as others: within the parentheses of a selector no rule ends with one",
+);
 
 const DIFFERS: &str = "it is of another cluster than the one whose users were heard first";
 
@@ -88,10 +91,7 @@ impl Want {
             {
                 Err(TOO_LONG)
             }
-            Want::Set { name, rules } => match changed(host, name, rules)?.describe().len() + name.len() {
-                ..LINE_BYTES_MAX => Ok(()),
-                _ => Err(TOO_LONG),
-            },
+            Want::Set { name, rules } => line_after(host, name, rules).map(drop),
             Want::Delete(names) if names.iter().map(Vec::len).sum::<usize>() > WORDS_BYTES_MAX => {
                 Err(Error::text("ERR proxy: the names are too long together"))
             }
@@ -103,11 +103,18 @@ impl Want {
     }
 }
 
-/// A user after these rules.
-fn changed(host: &Server, name: &[u8], rules: &[Vec<u8>]) -> Result<User, Error> {
-    let channels = new_channels(&host.engine.config);
+/// The line of a user after these rules.
+fn line_after(host: &Server, name: &[u8], rules: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+    let config = &host.engine.config;
+    let channels = new_channels(config);
     let before = host.acl.get(name).unwrap_or_else(|| Arc::new(User::new(name, channels)));
-    before.with_rules(rules, channels).map_err(|error| error.reply())
+    let user = before.with_rules(rules, channels).map_err(|error| error.reply())?;
+    let line = user.line();
+    match line.len() {
+        ..=LINE_BYTES_MAX if reads_back(&user, config) => Ok(line),
+        ..=LINE_BYTES_MAX => Err(NO_LINE),
+        _ => Err(TOO_LONG),
+    }
 }
 
 /// What a client is told.
@@ -394,13 +401,12 @@ impl Users {
                     "the store holds a line of this user that this proxy cannot read".to_owned(),
                 ));
             }
-            let user = match changed(host, name, rules) {
-                Ok(user) => user,
+            let line = match line_after(host, name, rules) {
+                Ok(line) => line,
                 Err(error) => {
                     return Ok(Answer::Refused(String::from_utf8_lossy(error.as_bytes()).into_owned()));
                 }
             };
-            let line = [b"user ", name, b" ", &user.describe()].concat();
             let at = known.to_string();
             let words: [&[u8]; 5] = [b"USERS", b"SET", &line, b"IF-AT", at.as_bytes()];
             match self.order(host, wanted.since, &words) {
