@@ -12,13 +12,14 @@ use config::UsersFrom;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex};
 use server::commands::acl::put_out;
-use server::insync::asking::Asking;
+use server::insync::asking::{Asking, said};
 use server::insync::dialling::TlsBy;
 use server::rights;
 use server::server::Server;
 use server::shard::{self, Address};
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -511,28 +512,40 @@ impl Users {
 
 /// Has one config server do something.
 fn order_at(host: &Arc<Server>, address: &Address, words: &[&[u8]]) -> Result<u64, Failure> {
-    let shown = |error: io::Error| format!("{}:{}: {error}", address.host, address.port);
-    let mut asking =
-        Asking::to(host, address, TlsBy::Cluster, PATIENCE).map_err(|error| Failure::Undone(shown(error)))?;
+    let shown = |why: &dyn fmt::Display| format!("{}:{}: {why}", address.host, address.port);
+    let mut asking = Asking::to(host, address, TlsBy::Cluster, PATIENCE)
+        .map_err(|error| Failure::Undone(shown(&error)))?;
     asking.set_patience(CHANGING);
     match asking.ask(words) {
         Ok(Value::Simple(line)) => {
             let line = String::from_utf8_lossy(&line).into_owned();
             let revision = line.strip_prefix("revision ").and_then(|word| word.parse().ok());
-            revision.ok_or_else(|| Failure::Unknown(shown(io::Error::other("it says something else"))))
+            revision.ok_or_else(|| Failure::Unknown(shown(&"it says something else")))
         }
-        Ok(_) => Err(Failure::Unknown(shown(io::Error::other("it says something else")))),
-        // What it says stands alone; all else is the connection's.
-        Err(error) if error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none() => {
-            let said = error.to_string();
-            if UNDONE.iter().any(|code| said.starts_with(code)) {
-                Err(Failure::Undone(said))
-            } else if said.starts_with("UNKNOWN") {
-                Err(Failure::Unknown(said))
-            } else {
-                Err(Failure::Said(said.strip_prefix("ERR ").unwrap_or(&said).to_owned()))
-            }
-        }
-        Err(error) => Err(Failure::Unknown(shown(error))),
+        Ok(_) => Err(Failure::Unknown(shown(&"it says something else"))),
+        Err(error) => Err(failure(&error, &shown)),
+    }
+}
+
+/// Why a request has come to nothing that was sent. What the other side says stands alone; all else is the connection's, TLS' too, and nobody can say what has become of it.
+fn failure(error: &io::Error, shown: &dyn Fn(&dyn fmt::Display) -> String) -> Failure {
+    match said(error) {
+        None => Failure::Unknown(shown(error)),
+        Some(line) if UNDONE.iter().any(|code| line.starts_with(code)) => Failure::Undone(line.to_owned()),
+        Some(line) if line.starts_with("UNKNOWN") => Failure::Unknown(line.to_owned()),
+        Some(line) => Failure::Said(line.strip_prefix("ERR ").unwrap_or(line).to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_a_connection_is_no_word_of_the_other_side() {
+        let shown = |why: &dyn fmt::Display| format!("h:1: {why}");
+        let broken = io::Error::other("received corrupt message");
+        let Failure::Unknown(why) = failure(&broken, &shown) else { panic!("it may have been done") };
+        assert_eq!(why, "h:1: received corrupt message");
     }
 }

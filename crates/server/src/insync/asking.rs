@@ -7,6 +7,8 @@ use super::look;
 use crate::server::Server;
 use crate::shard::Address;
 use net::connect::{Look, Outgoing};
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +17,24 @@ use wire::{Decoder, Value, encode_request};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// What the other side has answered that is an error.
+#[derive(Debug)]
+struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Error for Refusal {}
+
+/// The words of the other side, if that is why something has come to nothing; None: the connection is, and nobody can say what has become of it.
+#[must_use]
+pub fn said(error: &io::Error) -> Option<&str> {
+    error.get_ref()?.downcast_ref::<Refusal>().map(|refusal| refusal.0.as_str())
+}
 
 /// A connection on which one asks and waits.
 pub struct Asking<'s> {
@@ -134,7 +154,7 @@ impl<'s> Asking<'s> {
         loop {
             match self.decoder.decode().map_err(io::Error::other)? {
                 Some(Value::Error(text)) => {
-                    return Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
+                    return Err(io::Error::other(Refusal(String::from_utf8_lossy(&text).into_owned())));
                 }
                 Some(value) => return Ok(value),
                 None => {}
@@ -144,6 +164,55 @@ impl<'s> Asking<'s> {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => self.decoder.feed(&buffer[..count]),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    fn server() -> Arc<Server> {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"loglevel warning\n") else {
+            panic!("the directives are known")
+        };
+        assembly::new(*config, 1)
+    }
+
+    /// Somebody who answers with these bits, with a pause behind each, and is gone.
+    fn somebody(bits: &'static [&'static [u8]], pause: Duration) -> Address {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+        let port = listener.local_addr().expect("it has one").port();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("somebody comes");
+            let _ = socket.read(&mut [0; 1024]);
+            for bit in bits {
+                // Whoever has waited for too long is gone.
+                let _ = socket.write_all(bit);
+                std::thread::sleep(pause);
+            }
+        });
+        Address { host: "127.0.0.1".to_owned(), port }
+    }
+
+    #[test]
+    fn only_what_the_other_side_has_answered_is_taken_for_its_words() {
+        let (server, patience) = (server(), Duration::from_secs(20));
+        let why = |bits: &'static [&'static [u8]]| {
+            let place = somebody(bits, Duration::ZERO);
+            let mut asking = Asking::to(&server, &place, TlsBy::Cluster, patience).expect("it is reached");
+            asking.ask(&[b"PING"]).expect_err("it is no answer")
+        };
+        let refused = why(&[b"-ERR not now\r\n"]);
+        assert_eq!((said(&refused), refused.to_string()), (Some("ERR not now"), "ERR not now".to_owned()));
+        // Neither that it speaks another protocol, nor what TLS says of it.
+        for other in [why(&[b"?\r\n"]), why(&[]), io::Error::other("received corrupt message")] {
+            assert_eq!(said(&other), None, "{other}");
         }
     }
 }
