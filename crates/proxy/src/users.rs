@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use telemetry::log;
 use wire::{Request, RequestBuf, Value};
 
-/// How long it may take to reach a config server, and how long it may be silent: it says something every second.
+/// How long it may take to reach a config server, and how long it may be silent: it says something every second, or is about to tell users, of which some bytes come.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the leader may take for a change: it gives up after ten seconds itself.
 const CHANGING: Duration = Duration::from_secs(15);
@@ -281,7 +281,8 @@ impl Users {
         let address = &self.config_servers[which];
         let mut asking = Asking::to(host, address, TlsBy::Cluster, PATIENCE)?;
         let known = self.revision().to_string();
-        let mut told = asking.ask(&[b"USERS", b"FOLLOW", known.as_bytes()])?;
+        asking.say(&[b"USERS", b"FOLLOW", known.as_bytes()])?;
+        let mut told = asking.receive_long()?;
         asking.look_every(LOOK)?;
         if !std::mem::take(trouble).is_empty() {
             log!(Notice, "The config server {}:{} tells of users", address.host, address.port);
@@ -292,7 +293,7 @@ impl Users {
                 Value::Bulk(text) => drop(self.take(host, &text)?),
                 _ => return Err(io::Error::other("what it says are no users")),
             }
-            told = asking.receive()?;
+            told = asking.receive_long()?;
         }
     }
 
@@ -478,7 +479,8 @@ impl Users {
         for address in &self.config_servers {
             let read = Asking::to(host, address, TlsBy::Cluster, PATIENCE).and_then(|mut asking| {
                 // What comes first is no older than the question.
-                match asking.ask(&[b"USERS", b"FOLLOW", b"0"])? {
+                asking.say(&[b"USERS", b"FOLLOW", b"0"])?;
+                match asking.receive_long()? {
                     Value::Bulk(text) if !text.is_empty() => self.take(host, &text),
                     _ => Err(io::Error::other("it does not tell who the users are")),
                 }

@@ -36,6 +36,15 @@ pub fn said(error: &io::Error) -> Option<&str> {
     error.get_ref()?.downcast_ref::<Refusal>().map(|refusal| refusal.0.as_str())
 }
 
+/// For how long an answer is waited for.
+#[derive(Clone, Copy)]
+enum Until {
+    /// All of it is to be there then.
+    All(Instant),
+    /// Some of it is to come so often.
+    Each(Duration),
+}
+
 /// A connection on which one asks and waits.
 pub struct Asking<'s> {
     server: &'s Arc<Server>,
@@ -135,8 +144,8 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// As [`Asking::ask`]; those of `is_wanted`.
     pub fn receive_while(&mut self, mut is_wanted: impl FnMut() -> io::Result<()>) -> io::Result<Value> {
-        let server = self.server;
-        self.receive_by(Instant::now() + self.patience, &mut || look(server).and_then(|()| is_wanted()))
+        let (server, until) = (self.server, Until::All(Instant::now() + self.patience));
+        self.receive_by(until, &mut || look(server).and_then(|()| is_wanted()))
     }
 
     /// Waits for what comes next, until then. Who was left without it may go on waiting.
@@ -145,11 +154,19 @@ impl<'s> Asking<'s> {
     /// As [`Asking::ask`]; `TimedOut`.
     pub fn receive_before(&mut self, deadline: Instant) -> io::Result<Value> {
         let server = self.server;
-        self.receive_by(deadline, &mut || look(server))
+        self.receive_by(Until::All(deadline), &mut || look(server))
     }
 
-    fn receive_by(&mut self, deadline: Instant, look: Look<'_>) -> io::Result<Value> {
-        self.outgoing.set_deadline(deadline);
+    /// Waits for what comes next and may be long: as long as some of it comes all the time.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`]; `TimedOut`.
+    pub fn receive_long(&mut self) -> io::Result<Value> {
+        let (server, until) = (self.server, Until::Each(self.patience));
+        self.receive_by(until, &mut || look(server))
+    }
+
+    fn receive_by(&mut self, until: Until, look: Look<'_>) -> io::Result<Value> {
         let mut buffer = Vec::new();
         loop {
             match self.decoder.decode().map_err(io::Error::other)? {
@@ -159,6 +176,10 @@ impl<'s> Asking<'s> {
                 Some(value) => return Ok(value),
                 None => {}
             }
+            self.outgoing.set_deadline(match until {
+                Until::All(deadline) => deadline,
+                Until::Each(patience) => Instant::now() + patience,
+            });
             buffer.resize(READ_BYTES, 0);
             match self.outgoing.read(&mut buffer, look)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -198,6 +219,26 @@ mod tests {
             }
         });
         Address { host: "127.0.0.1".to_owned(), port }
+    }
+
+    #[test]
+    fn what_comes_bit_by_bit_may_take_as_long_as_it_takes() {
+        let (server, patience) = (server(), Duration::from_secs(2));
+        let bits: &[&[u8]] = &[b"$10\r\n", b"01", b"23", b"4", b"5", b"6", b"7", b"8", b"9", b"\r\n"];
+        let ask = || {
+            let place = somebody(bits, patience / 8);
+            let mut asking = Asking::to(&server, &place, TlsBy::Cluster, patience).expect("it is reached");
+            asking.say(&[b"USERS", b"GET"]).expect("it is there");
+            asking
+        };
+        assert_eq!(ask().receive_long().expect("it comes"), Value::Bulk(b"0123456789".to_vec()));
+        let late = ask().receive().expect_err("it takes longer than that");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        let silent = somebody(&[b"$10\r\n", b"01"], 2 * patience);
+        let mut asking = Asking::to(&server, &silent, TlsBy::Cluster, patience / 2).expect("it is reached");
+        asking.say(&[b"USERS", b"GET"]).expect("it is there");
+        let late = asking.receive_long().expect_err("nothing comes any more");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]
