@@ -3,6 +3,7 @@
 //! What the rules mean the proxies know, which may be of another version; here only the form of a line is looked at. One that cannot be read stays as it is, and proxies
 //! are told of whom it is, so that they keep what they know of that user.
 
+use super::left_open::Felt;
 use super::orders::{Done, Next, Stage, refuse};
 use super::view::{View, key};
 use crate::store::Revision;
@@ -193,12 +194,13 @@ impl UserChange {
     }
 
     /// What is to become of it by what is known.
-    pub(super) fn next(&self, view: &View) -> Next {
+    pub(super) fn next(&self, view: &View, felt: Felt) -> Next {
         let users = &view.users;
         if users.line(&self.name) == self.line.as_deref() {
-            return Next::End(match self.line {
-                Some(_) => Ok(told(view)),
-                None => Err(format!("NOUSER there is no user '{}'", self.name)),
+            return Next::End(match (&self.line, felt) {
+                // One that has gone since this was wanted was there.
+                (Some(_), _) | (None, Felt::Maybe) => Ok(told(view)),
+                (None, Felt::No) => Err(format!("NOUSER there is no user '{}'", self.name)),
             });
         }
         if self.known.is_some_and(|known| users.revision.0 > known) {
@@ -220,10 +222,6 @@ impl UserChange {
 pub(super) fn told(view: &View) -> String {
     format!("revision {}", view.users.revision.0)
 }
-
-/// What is answered to a change of which nobody knows what has become.
-pub(super) const UNKNOWN: &str =
-    "UNKNOWN nobody can say whether the user is changed: look, and say it again if it is not";
 
 #[cfg(test)]
 mod tests {
