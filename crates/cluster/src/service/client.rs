@@ -2,8 +2,8 @@
 //!
 //! What a connection may hold is bounded: a request's length before and after the password, one reply, one topology that all who follow share.
 
-use super::desk::{Desk, SILENT};
-use super::requests::{self, Flow, Followed, Session};
+use super::desk::{Desk, Followed, SILENT};
+use super::requests::{self, Flow, Session};
 use crate::store::Revision;
 use socket2::{SockRef, TcpKeepalive};
 use std::rc::Rc;
@@ -126,6 +126,24 @@ impl Drop for Counted {
     }
 }
 
+/// Counts who follows something for as long as it does.
+struct Follows(Rc<Desk>, Followed);
+
+impl Follows {
+    fn new(desk: &Rc<Desk>, of: Followed) -> Follows {
+        let count = desk.followers.of(of);
+        count.set(count.get() + 1);
+        Follows(desk.clone(), of)
+    }
+}
+
+impl Drop for Follows {
+    fn drop(&mut self) {
+        let count = self.0.followers.of(self.1);
+        count.set(count.get() - 1);
+    }
+}
+
 async fn attend(desk: Rc<Desk>, mut socket: impl AsyncRead + AsyncWrite + Unpin, _counted: Counted) {
     let mut session = Session::new(&desk);
     // However it ends: the connection does.
@@ -218,6 +236,7 @@ async fn follow(
     of: Followed,
     (mut revision, mut highest): (u64, Option<Revision>),
 ) -> std::io::Result<()> {
+    let _counted = Follows::new(desk, of);
     let mut published = desk.published.clone();
     let mut silent: Arc<str> = SILENT.into();
     let mut ignored = [0; 256];
@@ -235,7 +254,7 @@ async fn follow(
                 Followed::Users => (published.users.revision, &published.users.text, silent.clone()),
             };
             let news = (now > revision && !text.is_empty()).then(|| (now, text.clone()));
-            (published.seen, news, silent)
+            (published.seen(of), news, silent)
         };
         if seen < highest {
             // The store has gone back meanwhile. Others may write to it as well: what was told by who has read all of it may be of a later revision than this one has seen.

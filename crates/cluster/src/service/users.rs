@@ -1,8 +1,8 @@
 //! What is said to a config server of the users of proxies (USERS), in words.
 
-use super::desk::{Desk, Question};
+use super::desk::{Desk, Followed, Question};
 use super::requests::{
-    Answer, Flow, Followed, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
+    Answer, Flow, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
 };
 use crate::control::{Order, UserChange, UserLine, look_at_name};
 use std::rc::Rc;

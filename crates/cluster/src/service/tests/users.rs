@@ -1,6 +1,11 @@
 //! Users of proxies, as a config server is told of them and tells them.
 
+use super::super::desk::{Desk, Followed, Published};
+use super::super::{Event, Keeper};
 use super::*;
+use crate::store::Changed;
+use std::rc::Rc;
+use tokio::sync::{mpsc, watch};
 
 fn said(config: &Config, words: &[&str]) -> Value {
     config.client().call(words).expect("it answers")
@@ -120,6 +125,40 @@ fn who_is_cut_off_from_the_store_tells_nothing_of_users() {
     assert!(is_error(&end, "UNAVAILABLE"), "{end:?}");
     config.cut(false);
     wait_until("it tells again", || matches!(follow_users(&mut config.client(), 0), Value::Bulk(_)));
+}
+
+#[test]
+fn users_that_take_long_to_be_sent_hold_no_topology_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(Embedded::open(Fs::Real, dir.path()).expect("nobody else has it"));
+    let keeping = async {
+        let (letters, _incoming) = mpsc::channel(1);
+        let (publish, published) = watch::channel(Published::default());
+        let desk = Rc::new(Desk::new(settings(1, None), store, letters, published.clone()));
+        // More than can be sent for minutes.
+        desk.followers.of(Followed::Users).set(1 << 40);
+        let mut keeper = Keeper::new(&desk, publish);
+        let entry =
+            |key: &str, value: String| Entry { key: format!("{PREFIX}{key}"), value, revision: Revision(1) };
+        let reading = Reading { revision: Revision(1), entries: vec![entry("cluster", "c".repeat(40))] };
+        keeper.step(Event::Read(reading));
+        keeper.publish_news();
+        let first = published.borrow().users.clone();
+        assert_eq!((first.seen, first.revision), (Some(Revision(1)), 1));
+        let mut changes = |revision, key: &str, value: String| {
+            let changed = vec![Changed { key: format!("{PREFIX}{key}"), value: Some(value) }];
+            keeper.step(Event::Changed { revision: Revision(revision), changed });
+            keeper.publish_news();
+        };
+        changes(2, "users/alice", "user alice on".to_owned());
+        changes(3, &format!("servers/{}", id('b')), record('b'));
+        let told = published.borrow().clone();
+        assert_eq!((told.revision, told.seen), (3, Some(Revision(3))));
+        assert!(told.text.contains(&id('b')));
+        assert_eq!((told.users.seen, told.users.text), (first.seen, first.text), "they wait");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), keeping);
 }
 
 #[test]
