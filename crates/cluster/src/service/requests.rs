@@ -323,7 +323,7 @@ pub(super) fn unavailable(desk: &Desk) -> String {
 }
 
 /// What is answered while the store gives no news.
-fn cut_off(why: &str) -> String {
+pub(super) fn cut_off(why: &str) -> String {
     format!("UNAVAILABLE the store of decisions gives no answer to rely on: {why}")
 }
 

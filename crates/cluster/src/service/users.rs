@@ -2,7 +2,7 @@
 
 use super::desk::{Desk, Followed, Question};
 use super::requests::{
-    Answer, Flow, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
+    Answer, Flow, Passed, bulk, by_leader, cut_off, follow_of, number, simple, text, unavailable, upper,
 };
 use crate::control::{Order, UserChange, UserLine, look_at_name};
 use std::rc::Rc;
@@ -37,6 +37,8 @@ pub async fn carry_out(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> An
     let change = match (sub.as_str(), &words[2.min(words.len())..]) {
         ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
         ("GET", []) => {
+            // Who has just changed a user, anywhere, is shown it.
+            desk.wait_until_fresh(Followed::Users).await.map_err(|why| cut_off(&why))?;
             let known = desk.known();
             return match known.users.text.is_empty() || known.untold.is_some() {
                 true => Err(unavailable(desk)),

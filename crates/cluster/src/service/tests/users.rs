@@ -123,8 +123,30 @@ fn who_is_cut_off_from_the_store_tells_nothing_of_users() {
         }
     };
     assert!(is_error(&end, "UNAVAILABLE"), "{end:?}");
+    assert!(is_error(&said(&config, &["USERS", "GET"]), "UNAVAILABLE"));
     config.cut(false);
     wait_until("it tells again", || matches!(follow_users(&mut config.client(), 0), Value::Bulk(_)));
+    assert!(matches!(said(&config, &["USERS", "GET"]), Value::Bulk(_)));
+}
+
+/// As if another config server had made the change.
+#[test]
+fn who_asks_for_users_is_not_told_what_was_so_before() {
+    let config = Config::start();
+    config.mute(true);
+    let put =
+        Write::Put { key: format!("{PREFIX}users/alice"), value: "user alice on".to_owned(), lease: None };
+    let done = config.way.change(&Change { compares: Vec::new(), writes: vec![put] });
+    assert!(matches!(done, Outcome::Done(_)));
+    assert!(is_error(&said(&config, &["USERS", "GET"]), "UNAVAILABLE"));
+    config.mute(false);
+    wait_until("it is told", || match said(&config, &["USERS", "GET"]) {
+        Value::Bulk(text) => {
+            assert!(text.ends_with(b"\nuser alice on\n"), "{}", text.escape_ascii());
+            true
+        }
+        _ => false,
+    });
 }
 
 #[test]
