@@ -45,8 +45,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_millis(200);
 /// Changes that may wait for their turn.
 const WANTS_MAX: usize = 128;
-/// How answers begin by which nothing was done.
-const UNDONE: [&str; 3] = ["NOLEADER", "UNAVAILABLE", "UNREACHED"];
+/// How answers begin by which nothing was done, and another config server may do it.
+const UNDONE: [&str; 4] = ["NOLEADER", "UNAVAILABLE", "UNREACHED", "WRONGCLUSTER"];
 
 /// The longest line of a user that a store keeps.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -494,12 +494,14 @@ impl Users {
         Err(Failure::Undone(last))
     }
 
-    /// Has a config server do something that is wanted since then; gives the revision of it.
+    /// Has a config server of the cluster do something that is wanted since then; gives the revision of it.
     fn order(&self, host: &Arc<Server>, since: Instant, words: &[&[u8]]) -> Result<u64, Failure> {
+        let cluster = self.state.lock().cluster.clone();
+        let words = [words, &[&b"OF"[..], cluster.as_bytes()]].concat();
         loop {
             let mut last = String::new();
             for address in &self.config_servers {
-                match order_at(host, address, words) {
+                match order_at(host, address, &words) {
                     Err(Failure::Undone(why)) => last = why,
                     done => return done,
                 }

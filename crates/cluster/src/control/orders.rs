@@ -482,6 +482,7 @@ impl Control {
                 }
             }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
+            (Order::User(change), _) if let Some(line) = change.why_elsewhere(view) => Next::End(Err(line)),
             (order, Stage::New) if let Some(why) = why_impossible(view, order) => refuse(why),
             (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
             (Order::Switch(..), Stage::Switching(shard, node, _)) => match master(view, *shard) {

@@ -185,12 +185,21 @@ pub struct UserChange {
     pub line: Option<String>,
     /// By which revision of the users this was thought of, if another is to forbid it.
     pub known: Option<u64>,
+    /// Whose user it is: a cluster's id. Empty: that of whichever is asked.
+    pub cluster: String,
 }
 
 impl UserChange {
     /// In the words of the operator's tool; rules are nobody's affair.
     pub(super) fn shown(&self) -> String {
         format!("users {} {}", if self.line.is_some() { "set" } else { "del" }, self.name)
+    }
+
+    /// Why it is for another cluster than this one; None: it is for this one.
+    pub(super) fn why_elsewhere(&self, view: &View) -> Option<String> {
+        let (own, its) = (&view.cluster, &self.cluster);
+        (!its.is_empty() && its != own)
+            .then(|| format!("WRONGCLUSTER this is cluster {own}, and the user is one of {its}"))
     }
 
     /// What is to become of it by what is known.
@@ -273,6 +282,7 @@ mod tests {
             name: name.to_owned(),
             line: Some(format!("user {name} {}", "x".repeat(length))),
             known: None,
+            cluster: String::new(),
         };
         for number in 0..USERS_MAX {
             let change = change(&format!("u{number}"), 10);

@@ -5,7 +5,10 @@ use crate::control::UserChange;
 
 impl World {
     fn change_user(&mut self, name: &str, line: Option<&str>, known: Option<u64>) -> Result<String, String> {
-        let change = change(name, line, known);
+        self.carry(change(name, line, known))
+    }
+
+    fn carry(&mut self, change: UserChange) -> Result<String, String> {
         let order = Event::Wants;
         let (at, ticket) = self.ask(|ticket| order(ticket, Order::User(change))).expect("somebody leads");
         self.answer_to(at, ticket)
@@ -37,7 +40,7 @@ impl World {
 }
 
 fn change(name: &str, line: Option<&str>, known: Option<u64>) -> UserChange {
-    UserChange { name: name.to_owned(), line: line.map(str::to_owned), known }
+    UserChange { name: name.to_owned(), line: line.map(str::to_owned), known, cluster: String::new() }
 }
 
 fn world() -> World {
@@ -110,4 +113,17 @@ fn a_change_that_may_have_been_done_is_not_said_to_be_refused() {
     assert!(revision(world.change_unheard(change("alice", None, None), None)) > known);
     let answer = world.change_user("alice", None, None);
     assert!(answer.as_ref().is_err_and(|why| why.starts_with("NOUSER")), "{answer:?}");
+}
+
+#[test]
+fn users_of_another_cluster_are_not_changed() {
+    let mut world = world();
+    let (own, ..) = world.value(key::CLUSTER).expect("there is one").clone();
+    let of = |cluster: &str, line| UserChange { cluster: cluster.to_owned(), ..change("alice", line, None) };
+    assert!(revision(world.carry(of(&own, Some("user alice on")))) > 0);
+    for line in [Some("user alice off"), Some("user alice on"), None] {
+        let answer = world.carry(of(&"d".repeat(40), line));
+        assert!(answer.as_ref().is_err_and(|why| why.starts_with("WRONGCLUSTER")), "{answer:?}");
+    }
+    assert_eq!(world.value("users/alice").map(|(line, ..)| line.as_str()), Some("user alice on"));
 }

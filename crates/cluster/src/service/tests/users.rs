@@ -56,7 +56,15 @@ fn who_follows_is_told_of_each_change() {
     assert_eq!(next(None, &mut follower), (later, vec![alice.to_owned(), bob.to_owned()]));
     let late = said(&config, &["USERS", "SET", "user alice off", "IF-AT", &revision.to_string()]);
     assert!(is_error(&late, "CHANGED"), "{late:?}");
-    let gone = revision_of(&said(&config, &["USERS", "DEL", "alice"]));
+    // Nor does who takes it for another cluster's change anything.
+    let (own, other) = ("c".repeat(40), "d".repeat(40));
+    for words in
+        [&["USERS", "SET", "user alice off", "OF", &other][..], &["USERS", "DEL", "alice", "OF", &other]]
+    {
+        let refused = said(&config, words);
+        assert!(is_error(&refused, "WRONGCLUSTER"), "{refused:?}");
+    }
+    let gone = revision_of(&said(&config, &["USERS", "DEL", "alice", "OF", &own]));
     assert_eq!(next(None, &mut follower), (gone, vec![bob.to_owned()]));
     assert!(is_error(&said(&config, &["USERS", "DEL", "alice"]), "NOUSER"));
     let told = ask(&mut config.client(), &["USERS", "GET"]);
@@ -68,6 +76,8 @@ fn who_follows_is_told_of_each_change() {
         &["USERS", "SET", "user alice on >secret"],
         &["USERS", "SET", "user alice on\nuser bob on"],
         &["USERS", "SET", alice, "IF-AT", "x"],
+        &["USERS", "SET", alice, "OF"],
+        &["USERS", "DEL", "alice", "BY", &own],
         &["USERS", "DEL", "a b"],
         &["USERS", "FOLLOW", "x"],
     ] {
