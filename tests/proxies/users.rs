@@ -78,6 +78,9 @@ fn users_of_one_proxy_are_those_of_all() {
     // What is wrong is said in the words of ACL, and a transaction takes none of it.
     let wrong = call_line(&mut operator, "ACL SETUSER alice +nothing");
     assert!(is_error(&wrong, "ERR Error in ACL SETUSER modifier"), "{wrong:?}");
+    // One word, of which a line makes two selectors.
+    let wrong = call(&mut operator, &["ACL", "SETUSER", "alice", "(~x) +get|y)"]);
+    assert!(is_error(&wrong, "ERR proxy: the cluster's store keeps a user as a line"), "{wrong:?}");
     assert!(is_error(&call_line(&mut operator, "ACL DELUSER default"), "ERR The 'default' user"));
     assert_eq!(ask(&mut operator, &["MULTI"]), "OK");
     assert!(is_error(&call_line(&mut operator, "ACL DELUSER alice"), "ERR proxy"));

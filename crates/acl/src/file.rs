@@ -140,8 +140,7 @@ impl Registry {
 
     /// A line for each user, as in a file.
     pub fn lines(&self) -> Vec<Vec<u8>> {
-        let line = |user: &Arc<User>| [b"user ", user.name(), b" ", &user.describe(), b"\n"].concat();
-        self.all().values().map(line).collect()
+        self.all().values().map(|user| [&user.line()[..], b"\n"].concat()).collect()
     }
 }
 

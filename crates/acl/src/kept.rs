@@ -4,6 +4,7 @@
 
 use crate::file::{Place, new_channels, parse_line};
 use crate::registry::{Registry, Users};
+use crate::selector::NewChannels;
 use crate::user::{DEFAULT_USER, User};
 use config::Config;
 use std::collections::BTreeSet;
@@ -33,29 +34,25 @@ impl Registry {
     /// `requirepass` says. Gives a sentence for each line that could be read until now and cannot be any more.
     pub fn take_kept(&self, revision: u64, lines: &[u8], config: &Config) -> Vec<String> {
         let channels = new_channels(config);
+        // Whoever is to be let in waits for what follows, and they are many lines.
+        let read = read(lines, channels);
         let mut users = self.users.write();
         let mut kept = Kept { revision, ..Kept::default() };
         let (mut fresh, mut told) = (Users::new(), Vec::new());
         let known = self.kept.lock().clone();
         let is_first = known.is_none();
         let before = known.map(|kept| kept.unread).unwrap_or_default();
-        for (index, line) in lines.split(|byte| *byte == b'\n').enumerate() {
-            if line.is_empty() {
-                continue;
-            }
-            let name = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default().to_vec();
-            let mut one = Users::new();
-            let wrong = parse_line(line, &Place { path: PLACE, line: index + 1 }, channels, &mut one);
-            if wrong.is_empty() {
-                fresh.extend(one);
-                continue;
-            }
+        for Line { name, user } in read {
+            let wrong = match user {
+                Ok(user) => {
+                    fresh.insert(name, user);
+                    continue;
+                }
+                Err(wrong) => wrong,
+            };
             if !before.contains(&name) {
                 let shown = String::from_utf8_lossy(&name).into_owned();
-                told.push(format!(
-                    "The user '{shown}' stays what it was here, or is left off: {}",
-                    wrong.concat()
-                ));
+                told.push(format!("The user '{shown}' stays what it was here, or is left off: {wrong}"));
             }
             let former = match is_first {
                 // What a process begins with is nobody's will: whoever may not be let in is not.
@@ -77,4 +74,37 @@ impl Registry {
         self.changed(users);
         told
     }
+}
+
+/// What a line says.
+struct Line {
+    /// Of whom.
+    name: Vec<u8>,
+    /// Who that is, or what is wrong with the line.
+    user: Result<Arc<User>, String>,
+}
+
+/// Reads users, a line each.
+fn read(lines: &[u8], channels: NewChannels) -> Vec<Line> {
+    let lines = lines.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    let one = |(index, line): (usize, &[u8])| {
+        let name = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default().to_vec();
+        Line { name, user: read_one(line, index + 1, channels) }
+    };
+    lines.map(one).collect()
+}
+
+fn read_one(line: &[u8], number: usize, channels: NewChannels) -> Result<Arc<User>, String> {
+    let mut users = Users::new();
+    let wrong = parse_line(line, &Place { path: PLACE, line: number }, channels, &mut users);
+    match users.into_values().next() {
+        Some(user) if wrong.is_empty() => Ok(user),
+        _ => Err(wrong.concat()),
+    }
+}
+
+/// Whether who reads a user's line has the same user. A selector that is given as one word may hold rules that end as selectors do: in a line it ends there.
+pub fn reads_back(user: &User, config: &Config) -> bool {
+    let read = read_one(&user.line(), 1, new_channels(config));
+    read.is_ok_and(|read| read.name() == user.name() && read.describe() == user.describe())
 }

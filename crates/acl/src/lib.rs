@@ -13,7 +13,8 @@
 //! its session.
 //!
 //! 1. No rule that was accepted contains a space outside of parentheses, so that a user
-//!    written as a line reads back as the same user.
+//!    written as a line reads back as the same user; but for a selector given as one word,
+//!    of whose rules one ends as selectors do ([`reads_back`]).
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +33,7 @@ mod user;
 pub use access::{Access, Denial, admit, admit_queued, admit_waiting};
 pub use commands::category;
 pub use file::{LoadError, SaveError, load_at_start, new_channels};
-pub use kept::Kept;
+pub use kept::{Kept, reads_back};
 pub use log::{AclLog, Attempt, Entry, Reason, Setting};
 pub use registry::Registry;
 pub use rules::{RuleError, SetUserError};

@@ -159,6 +159,22 @@ fn quotes_in_parentheses_are_read_back_as_they_were() {
     assert!(user.selectors().last().unwrap().keys_text().ends_with(br#"~"b\'"#));
 }
 
+#[test]
+fn what_ends_as_a_selector_does_ends_one_in_a_line() {
+    install();
+    let config = config::Config::defaults();
+    let of =
+        |words: &[&str]| User::new(b"u", NewChannels::None).with_rules(words, NewChannels::None).unwrap();
+    for words in [&["on", ">secret", "~a", "(~b +get)"][..], &["(%R~b +@read)", r#"("~\"b" &c)"#], &["%RW~*"]]
+    {
+        assert!(reads_back(&of(words), &config), "{words:?}");
+    }
+    // The first one would have the right to `get c))` with any key.
+    for words in [&["(~b) +get|c)"][..], &["(~b) ~c)"], &["(&b)  +get)"]] {
+        assert!(!reads_back(&of(words), &config), "{words:?}");
+    }
+}
+
 /// Pieces of rules, put together without sense.
 fn random_rule(prng: &mut Prng) -> Vec<u8> {
     const PIECES: &[&[u8]] = &[

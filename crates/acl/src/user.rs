@@ -217,6 +217,11 @@ impl User {
         self.passwords.iter().map(Hash::hex)
     }
 
+    /// The user as a line of ACL LIST and of files.
+    pub fn line(&self) -> Vec<u8> {
+        [b"user ", self.name(), b" ", &self.describe()].concat()
+    }
+
     /// The rules that make this user, as in ACL LIST and in files.
     pub fn describe(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -5,20 +5,21 @@
 //!
 //! Thread rule: shared. No worker waits: a client whose request is done is woken.
 
-use acl::{DEFAULT_USER, User, is_valid_name, new_channels};
+use acl::{DEFAULT_USER, User, is_valid_name, new_channels, reads_back};
 use command::Error;
 use command::table::Command;
 use config::UsersFrom;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex};
 use server::commands::acl::put_out;
-use server::insync::asking::Asking;
+use server::insync::asking::{Asking, said};
 use server::insync::dialling::TlsBy;
 use server::rights;
 use server::server::Server;
 use server::shard::{self, Address};
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 use telemetry::log;
 use wire::{Request, RequestBuf, Value};
 
-/// How long it may take to reach a config server, and how long it may be silent: it says something every second.
+/// How long it may take to reach a config server, and how long it may be silent: it says something every second, or is about to tell users, of which some bytes come.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the leader may take for a change: it gives up after ten seconds itself.
 const CHANGING: Duration = Duration::from_secs(15);
@@ -44,15 +45,18 @@ const LOOK: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_millis(200);
 /// Changes that may wait for their turn.
 const WANTS_MAX: usize = 128;
-/// How answers begin by which nothing was done.
-const UNDONE: [&str; 3] = ["NOLEADER", "UNAVAILABLE", "UNREACHED"];
+/// How answers begin by which nothing was done, and another config server may do it.
+const UNDONE: [&str; 4] = ["NOLEADER", "UNAVAILABLE", "UNREACHED", "WRONGCLUSTER"];
 
-/// The longest line of a user that a store keeps, with some room for what stands in front of it.
-const LINE_BYTES_MAX: usize = (64 << 10) - 16;
+/// The longest line of a user that a store keeps.
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of names that are deleted at once.
 const WORDS_BYTES_MAX: usize = 1 << 20;
 const TOO_LONG: Error =
     Error::text("ERR proxy: the rules of a user that the cluster's store keeps are 64 KB long at most");
+const NO_LINE: Error = Error::text(
+    "ERR proxy: the cluster's store keeps a user as a line, and these rules would be read from it as others: within the parentheses of a selector no rule ends with one",
+);
 
 const DIFFERS: &str = "it is of another cluster than the one whose users were heard first";
 
@@ -88,10 +92,7 @@ impl Want {
             {
                 Err(TOO_LONG)
             }
-            Want::Set { name, rules } => match changed(host, name, rules)?.describe().len() + name.len() {
-                ..LINE_BYTES_MAX => Ok(()),
-                _ => Err(TOO_LONG),
-            },
+            Want::Set { name, rules } => line_after(host, name, rules).map(drop),
             Want::Delete(names) if names.iter().map(Vec::len).sum::<usize>() > WORDS_BYTES_MAX => {
                 Err(Error::text("ERR proxy: the names are too long together"))
             }
@@ -103,11 +104,18 @@ impl Want {
     }
 }
 
-/// A user after these rules.
-fn changed(host: &Server, name: &[u8], rules: &[Vec<u8>]) -> Result<User, Error> {
-    let channels = new_channels(&host.engine.config);
+/// The line of a user after these rules.
+fn line_after(host: &Server, name: &[u8], rules: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+    let config = &host.engine.config;
+    let channels = new_channels(config);
     let before = host.acl.get(name).unwrap_or_else(|| Arc::new(User::new(name, channels)));
-    before.with_rules(rules, channels).map_err(|error| error.reply())
+    let user = before.with_rules(rules, channels).map_err(|error| error.reply())?;
+    let line = user.line();
+    match line.len() {
+        ..=LINE_BYTES_MAX if reads_back(&user, config) => Ok(line),
+        ..=LINE_BYTES_MAX => Err(NO_LINE),
+        _ => Err(TOO_LONG),
+    }
 }
 
 /// What a client is told.
@@ -273,7 +281,8 @@ impl Users {
         let address = &self.config_servers[which];
         let mut asking = Asking::to(host, address, TlsBy::Cluster, PATIENCE)?;
         let known = self.revision().to_string();
-        let mut told = asking.ask(&[b"USERS", b"FOLLOW", known.as_bytes()])?;
+        asking.say(&[b"USERS", b"FOLLOW", known.as_bytes()])?;
+        let mut told = asking.receive_long()?;
         asking.look_every(LOOK)?;
         if !std::mem::take(trouble).is_empty() {
             log!(Notice, "The config server {}:{} tells of users", address.host, address.port);
@@ -284,7 +293,7 @@ impl Users {
                 Value::Bulk(text) => drop(self.take(host, &text)?),
                 _ => return Err(io::Error::other("what it says are no users")),
             }
-            told = asking.receive()?;
+            told = asking.receive_long()?;
         }
     }
 
@@ -394,13 +403,12 @@ impl Users {
                     "the store holds a line of this user that this proxy cannot read".to_owned(),
                 ));
             }
-            let user = match changed(host, name, rules) {
-                Ok(user) => user,
+            let line = match line_after(host, name, rules) {
+                Ok(line) => line,
                 Err(error) => {
                     return Ok(Answer::Refused(String::from_utf8_lossy(error.as_bytes()).into_owned()));
                 }
             };
-            let line = [b"user ", name, b" ", &user.describe()].concat();
             let at = known.to_string();
             let words: [&[u8]; 5] = [b"USERS", b"SET", &line, b"IF-AT", at.as_bytes()];
             match self.order(host, wanted.since, &words) {
@@ -471,7 +479,8 @@ impl Users {
         for address in &self.config_servers {
             let read = Asking::to(host, address, TlsBy::Cluster, PATIENCE).and_then(|mut asking| {
                 // What comes first is no older than the question.
-                match asking.ask(&[b"USERS", b"FOLLOW", b"0"])? {
+                asking.say(&[b"USERS", b"FOLLOW", b"0"])?;
+                match asking.receive_long()? {
                     Value::Bulk(text) if !text.is_empty() => self.take(host, &text),
                     _ => Err(io::Error::other("it does not tell who the users are")),
                 }
@@ -485,12 +494,14 @@ impl Users {
         Err(Failure::Undone(last))
     }
 
-    /// Has a config server do something that is wanted since then; gives the revision of it.
+    /// Has a config server of the cluster do something that is wanted since then; gives the revision of it.
     fn order(&self, host: &Arc<Server>, since: Instant, words: &[&[u8]]) -> Result<u64, Failure> {
+        let cluster = self.state.lock().cluster.clone();
+        let words = [words, &[&b"OF"[..], cluster.as_bytes()]].concat();
         loop {
             let mut last = String::new();
             for address in &self.config_servers {
-                match order_at(host, address, words) {
+                match order_at(host, address, &words) {
                     Err(Failure::Undone(why)) => last = why,
                     done => return done,
                 }
@@ -505,28 +516,40 @@ impl Users {
 
 /// Has one config server do something.
 fn order_at(host: &Arc<Server>, address: &Address, words: &[&[u8]]) -> Result<u64, Failure> {
-    let shown = |error: io::Error| format!("{}:{}: {error}", address.host, address.port);
-    let mut asking =
-        Asking::to(host, address, TlsBy::Cluster, PATIENCE).map_err(|error| Failure::Undone(shown(error)))?;
+    let shown = |why: &dyn fmt::Display| format!("{}:{}: {why}", address.host, address.port);
+    let mut asking = Asking::to(host, address, TlsBy::Cluster, PATIENCE)
+        .map_err(|error| Failure::Undone(shown(&error)))?;
     asking.set_patience(CHANGING);
     match asking.ask(words) {
         Ok(Value::Simple(line)) => {
             let line = String::from_utf8_lossy(&line).into_owned();
             let revision = line.strip_prefix("revision ").and_then(|word| word.parse().ok());
-            revision.ok_or_else(|| Failure::Unknown(shown(io::Error::other("it says something else"))))
+            revision.ok_or_else(|| Failure::Unknown(shown(&"it says something else")))
         }
-        Ok(_) => Err(Failure::Unknown(shown(io::Error::other("it says something else")))),
-        // What it says stands alone; all else is the connection's.
-        Err(error) if error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none() => {
-            let said = error.to_string();
-            if UNDONE.iter().any(|code| said.starts_with(code)) {
-                Err(Failure::Undone(said))
-            } else if said.starts_with("UNKNOWN") {
-                Err(Failure::Unknown(said))
-            } else {
-                Err(Failure::Said(said.strip_prefix("ERR ").unwrap_or(&said).to_owned()))
-            }
-        }
-        Err(error) => Err(Failure::Unknown(shown(error))),
+        Ok(_) => Err(Failure::Unknown(shown(&"it says something else"))),
+        Err(error) => Err(failure(&error, &shown)),
+    }
+}
+
+/// Why a request has come to nothing that was sent. What the other side says stands alone; all else is the connection's, TLS' too, and nobody can say what has become of it.
+fn failure(error: &io::Error, shown: &dyn Fn(&dyn fmt::Display) -> String) -> Failure {
+    match said(error) {
+        None => Failure::Unknown(shown(error)),
+        Some(line) if UNDONE.iter().any(|code| line.starts_with(code)) => Failure::Undone(line.to_owned()),
+        Some(line) if line.starts_with("UNKNOWN") => Failure::Unknown(line.to_owned()),
+        Some(line) => Failure::Said(line.strip_prefix("ERR ").unwrap_or(line).to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_a_connection_is_no_word_of_the_other_side() {
+        let shown = |why: &dyn fmt::Display| format!("h:1: {why}");
+        let broken = io::Error::other("received corrupt message");
+        let Failure::Unknown(why) = failure(&broken, &shown) else { panic!("it may have been done") };
+        assert_eq!(why, "h:1: received corrupt message");
     }
 }

@@ -9,6 +9,7 @@
 mod balancing;
 mod election;
 mod emptying;
+mod left_open;
 mod losing;
 mod moves;
 mod orders;

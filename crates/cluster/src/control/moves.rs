@@ -4,6 +4,7 @@
 //! So each answer says what is so. A word about an attempt that is over changes nothing.
 
 use super::emptying;
+use super::left_open::{Again, Felt};
 use super::plan::Draft;
 use super::rebalance::{self, Load, Measure};
 use super::view::{Standing, View, key};
@@ -20,8 +21,6 @@ pub const ATTEMPTS_MAX: u32 = 10;
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// and this at most: it is longer than a shard needs for another master.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// What is answered where a request may have been carried out, and nobody sees to it here any more.
-const LEFT_OPEN: &str = "UNKNOWN this config server leads no more, and what was ordered may have been done, or a part of it: it may be said again as it is";
 /// What is answered where no slot is to go anywhere.
 const NOTHING: &str = "nothing is to be moved";
 /// So many moves that have failed are remembered, the last ones.
@@ -114,7 +113,7 @@ struct Asked {
     ticket: Ticket,
     request: Request,
     /// Whether it was looked at before, and may have been carried out then, or in part.
-    is_felt: bool,
+    felt: Felt,
 }
 
 /// What is known of moves beside the store.
@@ -137,8 +136,11 @@ impl Moves {
     /// Gives what is answered where something may have been done; None: nothing was. Masters say again what they have said, until it is over.
     pub fn give_up(&mut self) -> Vec<(Ticket, Option<String>)> {
         let answer = |one: Asked| {
-            let is_felt = one.is_felt && !matches!(one.request, Request::Said { .. });
-            (one.ticket, is_felt.then(|| LEFT_OPEN.to_owned()))
+            let left_open = match one.request {
+                Request::Said { .. } => None,
+                _ => one.felt.left_open("what was ordered", Again::AsItIs),
+            };
+            (one.ticket, left_open)
         };
         std::mem::take(&mut self.asked).into_iter().map(answer).collect()
     }
@@ -202,7 +204,7 @@ pub struct Followed {
     ticket: Ticket,
     request: Request,
     then: Following,
-    is_felt: bool,
+    felt: Felt,
 }
 
 #[derive(Debug)]
@@ -252,7 +254,7 @@ impl Control {
             let rate = self.view().and_then(|view| view.policy).map_or(0, |policy| policy.move_rate);
             return self.answer(ticket, Ok(format!("rate {rate}")));
         }
-        self.moves.asked.push(Asked { ticket, request, is_felt: false });
+        self.moves.asked.push(Asked { ticket, request, felt: Felt::No });
         self.not_before = now;
     }
 
@@ -262,7 +264,7 @@ impl Control {
             match then {
                 Following::Answer(text) => self.answer(ticket, Ok(text)),
                 Following::Refuse(text) => self.answer(ticket, Err(text)),
-                Following::Go(request) => self.moves.asked.push(Asked { ticket, request, is_felt: true }),
+                Following::Go(request) => self.moves.asked.push(Asked { ticket, request, felt: Felt::Maybe }),
             }
         }
     }
@@ -272,7 +274,7 @@ impl Control {
         self.moves.asked.extend(followed.into_iter().map(|one| Asked {
             ticket: one.ticket,
             request: one.request,
-            is_felt: one.is_felt || may_be_done,
+            felt: one.felt.or(may_be_done),
         }));
     }
 
@@ -284,10 +286,10 @@ impl Control {
                 self.moves.asked.push(asked);
                 continue;
             }
-            let Asked { ticket, request, is_felt } = asked;
+            let Asked { ticket, request, felt } = asked;
             match self.look_at(draft, request.clone(), now) {
                 Step::Answer(answer) => self.answer(ticket, answer),
-                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then, is_felt }),
+                Step::Follow(then) => draft.then.moves.push(Followed { ticket, request, then, felt }),
             }
         }
         draft.bound_failed();

@@ -1,6 +1,7 @@
 //! What operators want: each order goes on, step by step, until it is carried out, refused, or has waited for too long. An order that has not ended when the leader does is
 //! given again by who has given it: he is told whether something of it may have been done.
 
+use super::left_open::{self, Again, Felt};
 use super::losing::Losing;
 use super::rebalance::Measure;
 use super::users::{self, UserChange};
@@ -52,9 +53,9 @@ pub enum Order {
 
 impl Order {
     /// Whether it may be said once more though it was done.
-    fn is_safe_again(&self) -> bool {
+    fn again(&self) -> Again {
         match self {
-            Order::AddShard | Order::Switch(..) | Order::EndRestore(..) => false,
+            Order::AddShard | Order::Switch(..) | Order::EndRestore(..) => Again::IfUndone,
             Order::Set(..)
             | Order::Place(..)
             | Order::Meet(_)
@@ -62,20 +63,7 @@ impl Order {
             | Order::Remove(..)
             | Order::Lose(_)
             | Order::User(_)
-            | Order::BeginRestore => true,
-        }
-    }
-
-    /// What is answered where it, or a part of it, may have been done, and nobody sees to it here any more.
-    fn left_open(&self) -> String {
-        let what = self.shown();
-        match self.is_safe_again() {
-            true => format!(
-                "UNKNOWN this config server leads no more, and `{what}` may have been done, or a part of it: it may be said again as it is"
-            ),
-            false => format!(
-                "UNKNOWN this config server leads no more, and `{what}` may have been done: look at the status, and say it again if it was not"
-            ),
+            | Order::BeginRestore => Again::AsItIs,
         }
     }
 
@@ -266,8 +254,31 @@ struct Underway {
     order: Order,
     stage: Stage,
     deadline: Moment,
-    /// Whether something of it may have been done: somebody was asked to be master, or a change was, whose outcome is not known or which was only its first.
-    is_felt: bool,
+    /// Whether something of it may have been done by what is under way no more.
+    felt: Felt,
+}
+
+impl Underway {
+    /// Whether something of it may have been done by now.
+    fn felt_by_now(&self) -> Felt {
+        self.felt.or(matches!(self.stage, Stage::Under))
+    }
+
+    /// The order, within a sentence.
+    fn quoted(&self) -> String {
+        format!("`{}`", self.order.shown())
+    }
+
+    /// What is answered where it comes to nothing. One of users that may have been done is not refused: what speaks against it may have come later.
+    fn refused(&self, line: String) -> String {
+        match (&self.order, self.felt_by_now()) {
+            (Order::User(_), Felt::Maybe) => {
+                let why = line.split_once(' ').map_or(line.as_str(), |(_, why)| why);
+                left_open::unknown(why, &self.quoted(), self.order.again())
+            }
+            _ => line,
+        }
+    }
 }
 
 /// Whether what is under way is waited for by who leads no more.
@@ -322,7 +333,7 @@ impl Orders {
     /// Nobody knows what has become of a change with which this was to be carried out.
     pub fn may_be_done(&mut self, ticket: Ticket, done: &Done) {
         if let Some(under) = self.0.get_mut(&ticket) {
-            under.is_felt |= *done != Done::Tried;
+            under.felt = under.felt.or(*done != Done::Tried);
         }
     }
 
@@ -332,8 +343,7 @@ impl Orders {
         self.0
             .extract_if(.., |_, under| is_given_up(under))
             .map(|(ticket, under)| {
-                let is_felt = under.is_felt || matches!(under.stage, Stage::Under);
-                (ticket, is_felt.then(|| under.order.left_open()))
+                (ticket, under.felt_by_now().left_open(&under.quoted(), under.order.again()))
             })
             .collect()
     }
@@ -358,7 +368,7 @@ impl Control {
         }
         let patience = if matches!(order, Order::Remove(..)) { COPYING } else { SWITCHING };
         let deadline = now.plus(patience);
-        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline, is_felt: false });
+        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline, felt: Felt::No });
         self.not_before = now;
     }
 
@@ -376,7 +386,7 @@ impl Control {
             let Some(under) = self.orders.0.get_mut(&ticket) else { continue };
             let told = match (done, &under.order) {
                 (Done::Place(id, _), Order::Remove(..)) => {
-                    (under.stage, under.is_felt) = (Stage::Copying(id), true);
+                    (under.stage, under.felt) = (Stage::Copying(id), Felt::Maybe);
                     continue;
                 }
                 (Done::Tried, _) => {
@@ -384,7 +394,7 @@ impl Control {
                     continue;
                 }
                 (Done::Place(..), Order::Lose(_)) => {
-                    (under.stage, under.is_felt) = (Stage::New, true);
+                    (under.stage, under.felt) = (Stage::New, Felt::Maybe);
                     continue;
                 }
                 (Done::Bury(_, told), _) => told,
@@ -422,14 +432,13 @@ impl Control {
                 true => {
                     let why = self.refusal().map(|why| format!(". {STORE_REFUSES}: {why}"));
                     let why = why.unwrap_or_default();
-                    match under.order {
-                        Order::User(_) => Next::End(Err(format!("{}{why}", users::UNKNOWN))),
-                        _ => refuse(format!(
-                            "it took too long and is given up; what was done of it holds{why}"
-                        )),
-                    }
+                    refuse(format!("it took too long and is given up; what was done of it holds{why}"))
                 }
                 false => self.next(under, view, now),
+            };
+            let next = match next {
+                Next::End(Err(line)) => Next::End(Err(under.refused(line))),
+                next => next,
             };
             self.take_step(ticket, next);
         }
@@ -445,7 +454,7 @@ impl Control {
             }
             Next::Promote(id, loss, stage) => {
                 if let Some(under) = self.orders.0.get_mut(&ticket) {
-                    (under.stage, under.is_felt) = (stage, true);
+                    (under.stage, under.felt) = (stage, Felt::Maybe);
                     self.actions.push(Action::Promote(ticket, id, loss));
                 }
             }
@@ -473,6 +482,7 @@ impl Control {
                 }
             }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
+            (Order::User(change), _) if let Some(line) = change.why_elsewhere(view) => Next::End(Err(line)),
             (order, Stage::New) if let Some(why) = why_impossible(view, order) => refuse(why),
             (Order::Lose(losing), stage) => self.next_of_losing(view, losing, stage, now),
             (Order::Switch(..), Stage::Switching(shard, node, _)) => match master(view, *shard) {
@@ -518,7 +528,7 @@ impl Control {
                     None => Next::Stage(Stage::Ready(Done::Restored(*number, brought.clone()))),
                 },
             },
-            (Order::User(change), _) => change.next(view),
+            (Order::User(change), _) => change.next(view, under.felt),
             (Order::Set(name, value), _) => next_of_setting(view, name, value),
         }
     }

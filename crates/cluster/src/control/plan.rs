@@ -1,6 +1,7 @@
 //! What the leader changes next: one transaction of all that is due.
 
 use super::election::is_vacant;
+use super::left_open::Felt;
 use super::moves::Followed;
 use super::orders::{Done, Next, Restored, Setting};
 use super::users::{AT_ONCE, UserChange};
@@ -350,7 +351,7 @@ impl Control {
                     || place_of(after, *id) != Some(None)
             }
             Done::User(change) => {
-                after.is_senseless(&change.key()) || !matches!(change.next(after), Next::Stage(_))
+                after.is_senseless(&change.key()) || !matches!(change.next(after, Felt::No), Next::Stage(_))
             }
             Done::Meet(_) | Done::Begin(_) | Done::Bury(..) => false,
         }

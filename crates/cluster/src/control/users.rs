@@ -3,6 +3,7 @@
 //! What the rules mean the proxies know, which may be of another version; here only the form of a line is looked at. One that cannot be read stays as it is, and proxies
 //! are told of whom it is, so that they keep what they know of that user.
 
+use super::left_open::Felt;
 use super::orders::{Done, Next, Stage, refuse};
 use super::view::{View, key};
 use crate::store::Revision;
@@ -184,6 +185,8 @@ pub struct UserChange {
     pub line: Option<String>,
     /// By which revision of the users this was thought of, if another is to forbid it.
     pub known: Option<u64>,
+    /// Whose user it is: a cluster's id. Empty: that of whichever is asked.
+    pub cluster: String,
 }
 
 impl UserChange {
@@ -192,13 +195,21 @@ impl UserChange {
         format!("users {} {}", if self.line.is_some() { "set" } else { "del" }, self.name)
     }
 
+    /// Why it is for another cluster than this one; None: it is for this one.
+    pub(super) fn why_elsewhere(&self, view: &View) -> Option<String> {
+        let (own, its) = (&view.cluster, &self.cluster);
+        (!its.is_empty() && its != own)
+            .then(|| format!("WRONGCLUSTER this is cluster {own}, and the user is one of {its}"))
+    }
+
     /// What is to become of it by what is known.
-    pub(super) fn next(&self, view: &View) -> Next {
+    pub(super) fn next(&self, view: &View, felt: Felt) -> Next {
         let users = &view.users;
         if users.line(&self.name) == self.line.as_deref() {
-            return Next::End(match self.line {
-                Some(_) => Ok(told(view)),
-                None => Err(format!("NOUSER there is no user '{}'", self.name)),
+            return Next::End(match (&self.line, felt) {
+                // One that has gone since this was wanted was there.
+                (Some(_), _) | (None, Felt::Maybe) => Ok(told(view)),
+                (None, Felt::No) => Err(format!("NOUSER there is no user '{}'", self.name)),
             });
         }
         if self.known.is_some_and(|known| users.revision.0 > known) {
@@ -220,10 +231,6 @@ impl UserChange {
 pub(super) fn told(view: &View) -> String {
     format!("revision {}", view.users.revision.0)
 }
-
-/// What is answered to a change of which nobody knows what has become.
-pub(super) const UNKNOWN: &str =
-    "UNKNOWN nobody can say whether the user is changed: look, and say it again if it is not";
 
 #[cfg(test)]
 mod tests {
@@ -275,6 +282,7 @@ mod tests {
             name: name.to_owned(),
             line: Some(format!("user {name} {}", "x".repeat(length))),
             known: None,
+            cluster: String::new(),
         };
         for number in 0..USERS_MAX {
             let change = change(&format!("u{number}"), 10);

@@ -2,8 +2,8 @@
 //!
 //! What a connection may hold is bounded: a request's length before and after the password, one reply, one topology that all who follow share.
 
-use super::desk::{Desk, SILENT};
-use super::requests::{self, Flow, Followed, Session};
+use super::desk::{Desk, Followed, SILENT};
+use super::requests::{self, Flow, Session};
 use crate::store::Revision;
 use socket2::{SockRef, TcpKeepalive};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 8 << 10;
 const BULK_BYTES_MAX: u64 = 1 << 20;
 /// The longest request.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
-/// How long a client may take to take its reply.
+/// How long a client may take to take a bit of its reply.
 const WRITING: Duration = Duration::from_secs(10);
 /// How often who follows is told that the config server lives.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -126,6 +126,24 @@ impl Drop for Counted {
     }
 }
 
+/// Counts who follows something for as long as it does.
+struct Follows(Rc<Desk>, Followed);
+
+impl Follows {
+    fn new(desk: &Rc<Desk>, of: Followed) -> Follows {
+        let count = desk.followers.of(of);
+        count.set(count.get() + 1);
+        Follows(desk.clone(), of)
+    }
+}
+
+impl Drop for Follows {
+    fn drop(&mut self) {
+        let count = self.0.followers.of(self.1);
+        count.set(count.get() - 1);
+    }
+}
+
 async fn attend(desk: Rc<Desk>, mut socket: impl AsyncRead + AsyncWrite + Unpin, _counted: Counted) {
     let mut session = Session::new(&desk);
     // However it ends: the connection does.
@@ -186,11 +204,22 @@ async fn converse(
 }
 
 async fn send(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
-    let sending = async {
-        socket.write_all(bytes).await?;
-        socket.flush().await
-    };
-    tokio::time::timeout(WRITING, sending).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    send_within(WRITING, socket, bytes).await
+}
+
+/// Sends all of it, as long as a bit of it goes so often: all users are many bytes, on a slow way.
+async fn send_within(
+    patience: Duration,
+    socket: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match tokio::time::timeout(patience, socket.write(bytes)).await?? {
+            0 => return Err(std::io::ErrorKind::WriteZero.into()),
+            count => bytes = &bytes[count..],
+        }
+    }
+    tokio::time::timeout(patience, socket.flush()).await?
 }
 
 async fn tell(socket: &mut (impl AsyncWrite + Unpin), text: &str) -> std::io::Result<()> {
@@ -207,6 +236,7 @@ async fn follow(
     of: Followed,
     (mut revision, mut highest): (u64, Option<Revision>),
 ) -> std::io::Result<()> {
+    let _counted = Follows::new(desk, of);
     let mut published = desk.published.clone();
     let mut silent: Arc<str> = SILENT.into();
     let mut ignored = [0; 256];
@@ -224,7 +254,7 @@ async fn follow(
                 Followed::Users => (published.users.revision, &published.users.text, silent.clone()),
             };
             let news = (now > revision && !text.is_empty()).then(|| (now, text.clone()));
-            (published.seen, news, silent)
+            (published.seen(of), news, silent)
         };
         if seen < highest {
             // The store has gone back meanwhile. Others may write to it as well: what was told by who has read all of it may be of a later revision than this one has seen.
@@ -263,6 +293,25 @@ mod tests {
         assert!((1..600).all(|tenths| told(tenths).is_none()));
         assert!(told(600).is_some_and(|text| text.contains("599 times")));
         assert!((601..1200).all(|tenths| told(tenths).is_none()));
+    }
+
+    #[tokio::test]
+    async fn what_goes_bit_by_bit_may_take_as_long_as_it_takes() {
+        let (patience, bit) = (Duration::from_secs(2), 16);
+        let (mut socket, mut client) = tokio::io::duplex(bit);
+        let all = vec![7; 12 * bit];
+        let taking = async {
+            let mut taken = vec![0; bit];
+            for _ in 0..12 {
+                tokio::time::sleep(patience / 8).await;
+                client.read_exact(&mut taken).await.expect("it is sent");
+            }
+        };
+        let (sent, ()) = tokio::join!(send_within(patience, &mut socket, &all), taking);
+        sent.expect("it goes on all the time");
+        // Nobody takes anything any more.
+        let stuck = send_within(Duration::from_millis(50), &mut socket, &all).await;
+        assert!(stuck.is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut));
     }
 
     #[tokio::test]

@@ -104,9 +104,37 @@ impl Question {
 /// What stands before the ids of servers that are not heard of.
 pub const SILENT: &str = "silent";
 
+/// What can be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// How the cluster looks.
+    Topology,
+    /// The users of proxies.
+    Users,
+}
+
+/// How many follow what.
+#[derive(Debug, Default)]
+pub struct Followers {
+    topology: Cell<usize>,
+    users: Cell<usize>,
+}
+
+impl Followers {
+    /// Those of one.
+    pub fn of(&self, of: Followed) -> &Cell<usize> {
+        match of {
+            Followed::Topology => &self.topology,
+            Followed::Users => &self.users,
+        }
+    }
+}
+
 /// The users of proxies, as they are told.
 #[derive(Clone, Debug, Default)]
 pub struct ToldUsers {
+    /// Up to where the store was seen when they were so; None: it was not read yet.
+    pub seen: Option<Revision>,
     /// Their revision.
     pub revision: u64,
     /// All lines; empty: nothing is known yet.
@@ -118,7 +146,7 @@ pub struct ToldUsers {
 pub struct Published {
     /// The cluster's id; empty: nothing is known yet.
     pub cluster: String,
-    /// Up to where the store was seen when this was so; None: it was not read yet.
+    /// Up to where the store was seen when the topology was so; None: it was not read yet.
     pub seen: Option<Revision>,
     /// The topology's revision.
     pub revision: u64,
@@ -140,6 +168,16 @@ pub struct Published {
     pub places: Arc<BTreeMap<Place, ServerId>>,
     /// Why nothing can be said of how the cluster looks beyond what was; None: it can be.
     pub untold: Option<String>,
+}
+
+impl Published {
+    /// Up to where the store was seen when something was as it is told; None: it was not read yet.
+    pub fn seen(&self, of: Followed) -> Option<Revision> {
+        match of {
+            Followed::Topology => self.seen,
+            Followed::Users => self.users.seen,
+        }
+    }
 }
 
 impl Default for Published {
@@ -208,6 +246,8 @@ pub struct Desk {
     pub clients: Cell<usize>,
     /// How many there were.
     pub clients_ever: Cell<u64>,
+    /// How many of them follow something.
+    pub followers: Followers,
     /// Requests that were answered.
     pub requests: Cell<u64>,
     /// Of the store.
@@ -237,6 +277,7 @@ impl Desk {
             published,
             clients: Cell::new(0),
             clients_ever: Cell::new(0),
+            followers: Followers::default(),
             requests: Cell::new(0),
             news: Arc::default(),
             silent: RefCell::new(SILENT.into()),
@@ -271,11 +312,11 @@ impl Desk {
         answered.await.unwrap_or_else(|_| Err(ENDS_UNKNOWN.to_owned()))
     }
 
-    /// Waits until what is published is no older than this call. Gives the revision of the whole store then.
+    /// Waits until what is published of something is no older than this call. Gives the revision of the whole store then.
     ///
     /// # Errors
     /// Why that cannot be known.
-    pub async fn wait_until_fresh(&self) -> Result<Revision, String> {
+    pub async fn wait_until_fresh(&self, of: Followed) -> Result<Revision, String> {
         let (answer, answered) = oneshot::channel();
         // The service may have ended.
         let _ = self.latest.send(answer);
@@ -286,7 +327,7 @@ impl Desk {
                 Ok(latest) => {
                     let mut published = self.published.clone();
                     let is_there =
-                        |published: &Published| published.seen.is_some_and(|seen| seen >= latest.changed);
+                        |published: &Published| published.seen(of).is_some_and(|seen| seen >= latest.changed);
                     let told = published.wait_for(|now| now.untold.is_some() || is_there(now)).await;
                     match told.map(|now| now.untold.clone()) {
                         Ok(None) => return Ok(latest.store),

@@ -5,6 +5,7 @@
 mod client;
 mod desk;
 mod moves;
+mod pace;
 mod peer;
 mod requests;
 #[cfg(test)]
@@ -17,7 +18,8 @@ pub use desk::Settings;
 use crate::control::view::View;
 use crate::control::{Action, Control, Event, Ticket};
 use crate::store::{Store, Unavailable};
-use desk::{Desk, Letter, Published, SILENT, ToldUsers};
+use desk::{Desk, Followed, Letter, Published, SILENT, ToldUsers};
+use pace::Pace;
 use replication::insync::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -37,8 +39,6 @@ const TICK: Duration = Duration::from_millis(100);
 const LETTERS_MAX: usize = 1024;
 /// Calls of the store that may be under way.
 const CALLS_MAX: usize = 16;
-/// Bytes of topologies that are sent in a second, if everybody is told of each change.
-const TOPOLOGY_BYTES_PER_SECOND: usize = 100 << 20;
 
 /// Serves until a signal ends it.
 ///
@@ -69,7 +69,6 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
     }
     let (letters, incoming) = mpsc::channel(LETTERS_MAX);
     let (publish, published) = watch::channel(Published::default());
-    let control = Control::new(settings.control.clone());
     let desk = Rc::new(Desk::new(settings, store, letters, published));
     watcher::begin(&desk).map_err(|error| format!("cannot begin a thread: {error}"))?;
     tokio::task::spawn_local(peer::tell_leader(desk.clone()));
@@ -82,20 +81,7 @@ async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> 
     });
     let shown: Vec<String> = shown.collect();
     log!(Notice, "Ready to accept connections at {}, {}", desk.settings.bind.join(","), shown.join(", "));
-    let mut keeper = Keeper {
-        control,
-        desk: desk.clone(),
-        publish,
-        asked: BTreeMap::new(),
-        tickets: 0,
-        silent: SILENT.into(),
-        told: 0,
-        told_users: None,
-        not_before: Instant::now(),
-        placed: 0,
-        has_compared: false,
-    };
-    keeper.run(incoming).await;
+    Keeper::new(&desk, publish).run(incoming).await;
     Ok(())
 }
 
@@ -123,12 +109,10 @@ struct Keeper {
     tickets: u64,
     /// Servers that are not heard of, as it is told.
     silent: Arc<str>,
-    /// The revision of the topology that was published last.
-    told: u64,
-    /// The revision of the users that were published last; None: none were.
-    told_users: Option<u64>,
-    /// When the next topology, or the next users, may be published.
-    not_before: Instant,
+    /// Which topology was published last, and when the next one may be.
+    topology: Pace,
+    /// The same of users.
+    users: Pace,
     /// The topology's revision when it was last said who has which place.
     placed: u64,
     /// Whether it was looked whether the cluster has the settings that were said for it.
@@ -136,13 +120,30 @@ struct Keeper {
 }
 
 impl Keeper {
+    /// One that knows nothing yet.
+    fn new(desk: &Rc<Desk>, publish: watch::Sender<Published>) -> Keeper {
+        let pace = Pace::new(Instant::now());
+        Keeper {
+            control: Control::new(desk.settings.control.clone()),
+            desk: desk.clone(),
+            publish,
+            asked: BTreeMap::new(),
+            tickets: 0,
+            silent: SILENT.into(),
+            topology: pace.clone(),
+            users: pace,
+            placed: 0,
+            has_compared: false,
+        }
+    }
+
     async fn run(&mut self, mut incoming: mpsc::Receiver<Letter>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let ended = ended();
         tokio::pin!(ended);
         loop {
-            let waits = self.has_news();
+            let due = self.due();
             tokio::select! {
                 () = &mut ended => break,
                 Some(letter) = incoming.recv() => self.take(letter),
@@ -150,7 +151,7 @@ impl Keeper {
                     self.step(Event::Tick);
                     self.look_who_is_silent();
                 }
-                () = tokio::time::sleep_until(self.not_before.into()), if waits => {}
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
             }
             self.publish_news();
         }
@@ -282,21 +283,41 @@ impl Keeper {
         self.control.view().filter(|view| view.why_untold().is_none() && !view.cluster.is_empty())
     }
 
-    /// Whether something can be told that was not told yet.
-    fn has_news(&self) -> bool {
-        self.tellable().is_some_and(|view| {
-            view.topology_revision().0 != self.told || Some(view.users.revision.0) != self.told_users
-        })
+    /// A revision of something that was not told yet, and when it may be.
+    fn news_of(&self, of: Followed) -> Option<(u64, Instant)> {
+        let view = self.tellable()?;
+        let (pace, revision) = match of {
+            Followed::Topology => (&self.topology, view.topology_revision().0),
+            Followed::Users => (&self.users, view.users.revision.0),
+        };
+        pace.due(revision).map(|due| (revision, due))
+    }
+
+    /// When something may be told that was not told yet; None: all was.
+    fn due(&self) -> Option<Instant> {
+        let news = [Followed::Topology, Followed::Users].map(|of| self.news_of(of));
+        news.into_iter().flatten().map(|(_, due)| due).min()
     }
 
     /// Tells everybody, but not more often than can be taken.
     fn publish_news(&mut self) {
+        self.publish_standing();
+        if self.control.view().and_then(View::why_untold).is_some() {
+            // Nor is what was told believed to be as it is now: who comes anew waits.
+            return;
+        }
+        let now = Instant::now();
+        self.publish_topology(now);
+        self.publish_users(now);
+    }
+
+    /// Tells who leads, who is silent, and whether the store is well.
+    fn publish_standing(&mut self) {
         let leader = self.control.leader().cloned();
         let leads = self.control.leads();
         let silent = self.silent.clone();
         let refusal = self.control.refusal().map(str::to_owned);
         let untold = self.control.view().and_then(View::why_untold);
-        let cannot_tell = untold.is_some();
         self.publish.send_if_modified(|published| {
             let is_other = (&published.leader, published.leads, &published.silent)
                 != (&leader, leads, &silent)
@@ -314,46 +335,48 @@ impl Keeper {
                 false
             });
         }
-        if cannot_tell {
-            // Nor is what was told believed to be as it is now: who comes anew waits.
-            return;
-        }
-        if !self.has_news() {
-            let seen = self.control.view().map(|view| view.revision);
+    }
+
+    /// Tells how the cluster looks, if that is due, or up to where it is still so.
+    fn publish_topology(&mut self, now: Instant) {
+        let seen = self.control.view().map(|view| view.revision);
+        let Some((revision, due)) = self.news_of(Followed::Topology) else {
             self.publish.send_if_modified(|published| std::mem::replace(&mut published.seen, seen) != seen);
             return;
-        }
-        if Instant::now() < self.not_before {
+        };
+        if now < due {
             return;
         }
-        let topology = self.control.topology().filter(|topology| topology.revision != self.told);
-        let topology = topology.map(|topology| (topology.to_text().into(), topology));
-        let users = self.news_of_users();
-        let texts = topology.iter().map(|(text, _): &(Arc<str>, _)| text.len());
-        let bytes = texts.chain(users.iter().map(|users| users.text.len())).sum::<usize>();
-        let pause = (bytes * self.publish.receiver_count()) as f64 / TOPOLOGY_BYTES_PER_SECOND as f64;
-        self.not_before = Instant::now() + Duration::from_secs_f64(pause);
-        let seen = self.control.view().map(|view| view.revision);
-        self.told = topology.as_ref().map_or(self.told, |(_, topology)| topology.revision);
-        self.told_users = users.as_ref().map(|users| users.revision).or(self.told_users);
+        let Some(topology) = self.control.topology() else { return };
+        let text: Arc<str> = topology.to_text().into();
+        let followers = self.desk.followers.of(Followed::Topology).get();
+        self.topology.tell(revision, (text.len(), followers), now);
         self.publish.send_modify(|published| {
             published.seen = seen;
-            if let Some(users) = users {
-                published.users = users;
-            }
-            if let Some((text, topology)) = topology {
-                published.cluster = topology.cluster;
-                published.revision = topology.revision;
-                published.moves = topology.moves.len();
-                published.text = text;
-            }
+            published.cluster = topology.cluster;
+            published.revision = revision;
+            published.moves = topology.moves.len();
+            published.text = text;
         });
     }
 
-    /// The users of proxies, if they are others than was told.
-    fn news_of_users(&self) -> Option<ToldUsers> {
-        let view = self.tellable().filter(|view| Some(view.users.revision.0) != self.told_users)?;
-        Some(ToldUsers { revision: view.users.revision.0, text: view.users.to_text(&view.cluster).into() })
+    /// The same of the users of proxies, which may be many: what they keep waiting is nothing but users.
+    fn publish_users(&mut self, now: Instant) {
+        let seen = self.control.view().map(|view| view.revision);
+        let Some((revision, due)) = self.news_of(Followed::Users) else {
+            let users_seen =
+                |published: &mut Published| std::mem::replace(&mut published.users.seen, seen) != seen;
+            self.publish.send_if_modified(users_seen);
+            return;
+        };
+        if now < due {
+            return;
+        }
+        let Some(view) = self.tellable() else { return };
+        let text: Arc<str> = view.users.to_text(&view.cluster).into();
+        let followers = self.desk.followers.of(Followed::Users).get();
+        self.users.tell(revision, (text.len(), followers), now);
+        self.publish.send_modify(|published| published.users = ToldUsers { seen, revision, text });
     }
 }
 

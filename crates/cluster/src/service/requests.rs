@@ -1,6 +1,6 @@
 //! What is said to a config server, and what it answers.
 
-use super::desk::{Desk, Letter, Question, in_thread};
+use super::desk::{Desk, Followed, Letter, Question, in_thread};
 use super::{moves, peer, users};
 use crate::control::{Force, Losing, Order, Restored, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Revision, Store, Unavailable, Write};
@@ -50,15 +50,6 @@ pub enum Flow {
         /// How far the store had been seen when it was asked.
         seen: Option<Revision>,
     },
-}
-
-/// What can be followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
-    /// How the cluster looks.
-    Topology,
-    /// The users of proxies.
-    Users,
 }
 
 /// What is answered: a value, or what stands behind `-`.
@@ -303,8 +294,8 @@ pub(super) async fn follow_of(desk: &Desk, of: Followed, revision: &[u8]) -> (An
         Ok(revision) => revision,
         Err(line) => return (Err(line), Flow::Next),
     };
-    let seen = desk.known().seen;
-    match desk.wait_until_fresh().await {
+    let seen = desk.known().seen(of);
+    match desk.wait_until_fresh(of).await {
         Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
         // The store may have come to that revision again by what else is written to it.
         Ok(_) if of == Followed::Users && desk.known().users.revision < revision => {
@@ -332,7 +323,7 @@ pub(super) fn unavailable(desk: &Desk) -> String {
 }
 
 /// What is answered while the store gives no news.
-fn cut_off(why: &str) -> String {
+pub(super) fn cut_off(why: &str) -> String {
     format!("UNAVAILABLE the store of decisions gives no answer to rely on: {why}")
 }
 

@@ -143,34 +143,7 @@ impl Config {
             was_mute: AtomicBool::new(false),
         }));
         let port = free_port().expect("there is a port");
-        let own = Leader { name: "c".to_owned(), host: "127.0.0.1".to_owned(), port };
-        let settings = Settings {
-            bind: vec![own.host.clone()],
-            port,
-            tls_port: 0,
-            clients: None,
-            peers: None,
-            password: password.map(str::to_owned),
-            server_user: String::new(),
-            server_password: None,
-            clients_max: 10,
-            control: Options {
-                prefix: PREFIX.to_owned(),
-                own,
-                cluster: "c".repeat(40),
-                policy: Policy {
-                    copies: 1,
-                    shards: 1,
-                    replace_after: Duration::from_secs(60),
-                    move_rate: 0,
-                    restore: 0,
-                    auto_rebalance: None,
-                    rebalance_threshold: Policy::REBALANCE_THRESHOLD,
-                },
-                said: std::collections::BTreeSet::new(),
-                lease: Duration::from_secs(3),
-            },
-        };
+        let settings = settings(port, password);
         let (end, ended) = oneshot::channel();
         let store = Arc::new(way.clone());
         std::thread::spawn(move || {
@@ -205,6 +178,37 @@ impl Config {
     fn mute(&self, is_mute: bool) {
         self.way.0.is_mute.store(is_mute, Ordering::Relaxed);
         wait_until("who watches hears nothing", || !is_mute || self.way.0.was_mute.load(Ordering::Relaxed));
+    }
+}
+
+fn settings(port: u16, password: Option<&str>) -> Settings {
+    let own = Leader { name: "c".to_owned(), host: "127.0.0.1".to_owned(), port };
+    Settings {
+        bind: vec![own.host.clone()],
+        port,
+        tls_port: 0,
+        clients: None,
+        peers: None,
+        password: password.map(str::to_owned),
+        server_user: String::new(),
+        server_password: None,
+        clients_max: 10,
+        control: Options {
+            prefix: PREFIX.to_owned(),
+            own,
+            cluster: "c".repeat(40),
+            policy: Policy {
+                copies: 1,
+                shards: 1,
+                replace_after: Duration::from_secs(60),
+                move_rate: 0,
+                restore: 0,
+                auto_rebalance: None,
+                rebalance_threshold: Policy::REBALANCE_THRESHOLD,
+            },
+            said: std::collections::BTreeSet::new(),
+            lease: Duration::from_secs(3),
+        },
     }
 }
 

@@ -1,23 +1,23 @@
 //! What is said to a config server of the users of proxies (USERS), in words.
 
-use super::desk::{Desk, Question};
+use super::desk::{Desk, Followed, Question};
 use super::requests::{
-    Answer, Flow, Followed, Passed, bulk, by_leader, follow_of, number, simple, text, unavailable, upper,
+    Answer, Flow, Passed, bulk, by_leader, cut_off, follow_of, number, simple, text, unavailable, upper,
 };
 use crate::control::{Order, UserChange, UserLine, look_at_name};
 use std::rc::Rc;
 use wire::Value;
 
-const USAGE: &str = "ERR USERS GET, USERS FOLLOW REVISION, USERS SET LINE [IF-AT REVISION], or USERS DEL NAME [IF-AT REVISION]";
+const USAGE: &str = "ERR USERS GET, USERS FOLLOW REVISION, USERS SET LINE [IF-AT REVISION] [OF CLUSTER-ID], or USERS DEL NAME [IF-AT REVISION] [OF CLUSTER-ID]";
 
 const HELP: &[&str] = &[
     "USERS GET",
     "    The users of proxies: `users REVISION CLUSTER`, and a line for each, as ACL LIST shows it.",
     "USERS FOLLOW REVISION",
     "    The same whenever it is later than REVISION, until the connection ends.",
-    "USERS SET LINE [IF-AT REVISION]",
-    "    A user is what its line says: `user NAME RULE ...`, with hashes for passwords; IF-AT: unless users were changed since.",
-    "USERS DEL NAME [IF-AT REVISION]",
+    "USERS SET LINE [IF-AT REVISION] [OF CLUSTER-ID]",
+    "    A user is what its line says: `user NAME RULE ...`, with hashes for passwords; IF-AT: unless users were changed since; OF: if this is that cluster.",
+    "USERS DEL NAME [IF-AT REVISION] [OF CLUSTER-ID]",
     "    A user goes.",
 ];
 
@@ -37,6 +37,8 @@ pub async fn carry_out(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> An
     let change = match (sub.as_str(), &words[2.min(words.len())..]) {
         ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
         ("GET", []) => {
+            // Who has just changed a user, anywhere, is shown it.
+            desk.wait_until_fresh(Followed::Users).await.map_err(|why| cut_off(&why))?;
             let known = desk.known();
             return match known.users.text.is_empty() || known.untold.is_some() {
                 true => Err(unavailable(desk)),
@@ -45,23 +47,33 @@ pub async fn carry_out(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> An
         }
         ("SET", [line, condition @ ..]) => {
             let UserLine { name, text } = UserLine::read(text(line)?).map_err(|why| format!("ERR {why}"))?;
-            UserChange { name, line: Some(text), known: known_of(condition)? }
+            let (known, cluster) = conditions(condition)?;
+            UserChange { name, line: Some(text), known, cluster }
         }
         ("DEL", [name, condition @ ..]) => {
             let name = text(name)?.to_owned();
             look_at_name(&name).map_err(|why| format!("ERR {why}"))?;
-            UserChange { name, line: None, known: known_of(condition)? }
+            let (known, cluster) = conditions(condition)?;
+            UserChange { name, line: None, known, cluster }
         }
         _ => return Err(USAGE.to_owned()),
     };
     by_leader(desk, words, passed, Question::Wants(Order::User(change))).await
 }
 
-/// By which revision a change was thought of, if another is to forbid it.
-fn known_of(words: &[Vec<u8>]) -> Result<Option<u64>, String> {
+/// By which revision a change was thought of, if another is to forbid it, and for which cluster; empty: for this one.
+fn conditions(mut words: &[Vec<u8>]) -> Result<(Option<u64>, String), String> {
+    let (mut known, mut cluster) = (None, String::new());
+    while let [condition, value, rest @ ..] = words {
+        match upper(condition).as_str() {
+            "IF-AT" => known = Some(number(value)?),
+            "OF" => text(value)?.clone_into(&mut cluster),
+            _ => return Err(USAGE.to_owned()),
+        }
+        words = rest;
+    }
     match words {
-        [] => Ok(None),
-        [condition, revision] if upper(condition) == "IF-AT" => number(revision).map(Some),
+        [] => Ok((known, cluster)),
         _ => Err(USAGE.to_owned()),
     }
 }

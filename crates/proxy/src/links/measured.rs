@@ -18,16 +18,15 @@ impl Links {
     #[inline]
     pub(super) fn answer(&mut self, at: usize, ticket: &Ticket, reply: &[u8], sent: Range<usize>) {
         let whose = ticket.pushed.whose;
-        if reply.first() == Some(&b'-') {
+        let error = Some(reply).filter(|reply| reply.first() == Some(&b'-'));
+        if error.is_some() {
             self.links[at].counts.errors.add(1);
         }
         let came = self.conversations.answer(whose, ticket.pushed.reply, reply);
         let (asked, error) = match &came {
-            Came::Whole => (ticket.asked(), Some(reply).filter(|reply| reply.first() == Some(&b'-'))),
+            Came::Whole => (ticket.asked(), error),
             Came::Joined(asked, error) => (*asked, error.as_deref()),
-            Came::Nobodys if ticket.pushed.reply.1 == 0 => {
-                (ticket.asked(), Some(reply).filter(|reply| reply.first() == Some(&b'-')))
-            }
+            Came::Nobodys if ticket.pushed.reply.1 == 0 => (ticket.asked(), error),
             Came::Part | Came::Nobodys => (Asked { command: None, since: None }, None),
         };
         self.note_answered(at, whose, asked, error, sent);

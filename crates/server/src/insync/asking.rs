@@ -7,6 +7,8 @@ use super::look;
 use crate::server::Server;
 use crate::shard::Address;
 use net::connect::{Look, Outgoing};
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +17,33 @@ use wire::{Decoder, Value, encode_request};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// What the other side has answered that is an error.
+#[derive(Debug)]
+struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Error for Refusal {}
+
+/// The words of the other side, if that is why something has come to nothing; None: the connection is, and nobody can say what has become of it.
+#[must_use]
+pub fn said(error: &io::Error) -> Option<&str> {
+    error.get_ref()?.downcast_ref::<Refusal>().map(|refusal| refusal.0.as_str())
+}
+
+/// For how long an answer is waited for.
+#[derive(Clone, Copy)]
+enum Until {
+    /// All of it is to be there then.
+    All(Instant),
+    /// Some of it is to come so often.
+    Each(Duration),
+}
 
 /// A connection on which one asks and waits.
 pub struct Asking<'s> {
@@ -115,8 +144,8 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// As [`Asking::ask`]; those of `is_wanted`.
     pub fn receive_while(&mut self, mut is_wanted: impl FnMut() -> io::Result<()>) -> io::Result<Value> {
-        let server = self.server;
-        self.receive_by(Instant::now() + self.patience, &mut || look(server).and_then(|()| is_wanted()))
+        let (server, until) = (self.server, Until::All(Instant::now() + self.patience));
+        self.receive_by(until, &mut || look(server).and_then(|()| is_wanted()))
     }
 
     /// Waits for what comes next, until then. Who was left without it may go on waiting.
@@ -125,25 +154,106 @@ impl<'s> Asking<'s> {
     /// As [`Asking::ask`]; `TimedOut`.
     pub fn receive_before(&mut self, deadline: Instant) -> io::Result<Value> {
         let server = self.server;
-        self.receive_by(deadline, &mut || look(server))
+        self.receive_by(Until::All(deadline), &mut || look(server))
     }
 
-    fn receive_by(&mut self, deadline: Instant, look: Look<'_>) -> io::Result<Value> {
-        self.outgoing.set_deadline(deadline);
+    /// Waits for what comes next and may be long: as long as some of it comes all the time.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`]; `TimedOut`.
+    pub fn receive_long(&mut self) -> io::Result<Value> {
+        let (server, until) = (self.server, Until::Each(self.patience));
+        self.receive_by(until, &mut || look(server))
+    }
+
+    fn receive_by(&mut self, until: Until, look: Look<'_>) -> io::Result<Value> {
         let mut buffer = Vec::new();
         loop {
             match self.decoder.decode().map_err(io::Error::other)? {
                 Some(Value::Error(text)) => {
-                    return Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
+                    return Err(io::Error::other(Refusal(String::from_utf8_lossy(&text).into_owned())));
                 }
                 Some(value) => return Ok(value),
                 None => {}
             }
+            self.outgoing.set_deadline(match until {
+                Until::All(deadline) => deadline,
+                Until::Each(patience) => Instant::now() + patience,
+            });
             buffer.resize(READ_BYTES, 0);
             match self.outgoing.read(&mut buffer, look)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => self.decoder.feed(&buffer[..count]),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    fn server() -> Arc<Server> {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"loglevel warning\n") else {
+            panic!("the directives are known")
+        };
+        assembly::new(*config, 1)
+    }
+
+    /// Somebody who answers with these bits, with a pause behind each, and is gone.
+    fn somebody(bits: &'static [&'static [u8]], pause: Duration) -> Address {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+        let port = listener.local_addr().expect("it has one").port();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("somebody comes");
+            let _ = socket.read(&mut [0; 1024]);
+            for bit in bits {
+                // Whoever has waited for too long is gone.
+                let _ = socket.write_all(bit);
+                std::thread::sleep(pause);
+            }
+        });
+        Address { host: "127.0.0.1".to_owned(), port }
+    }
+
+    #[test]
+    fn what_comes_bit_by_bit_may_take_as_long_as_it_takes() {
+        let (server, patience) = (server(), Duration::from_secs(2));
+        let bits: &[&[u8]] = &[b"$10\r\n", b"01", b"23", b"4", b"5", b"6", b"7", b"8", b"9", b"\r\n"];
+        let ask = || {
+            let place = somebody(bits, patience / 8);
+            let mut asking = Asking::to(&server, &place, TlsBy::Cluster, patience).expect("it is reached");
+            asking.say(&[b"USERS", b"GET"]).expect("it is there");
+            asking
+        };
+        assert_eq!(ask().receive_long().expect("it comes"), Value::Bulk(b"0123456789".to_vec()));
+        let late = ask().receive().expect_err("it takes longer than that");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        let silent = somebody(&[b"$10\r\n", b"01"], 2 * patience);
+        let mut asking = Asking::to(&server, &silent, TlsBy::Cluster, patience / 2).expect("it is reached");
+        asking.say(&[b"USERS", b"GET"]).expect("it is there");
+        let late = asking.receive_long().expect_err("nothing comes any more");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn only_what_the_other_side_has_answered_is_taken_for_its_words() {
+        let (server, patience) = (server(), Duration::from_secs(20));
+        let why = |bits: &'static [&'static [u8]]| {
+            let place = somebody(bits, Duration::ZERO);
+            let mut asking = Asking::to(&server, &place, TlsBy::Cluster, patience).expect("it is reached");
+            asking.ask(&[b"PING"]).expect_err("it is no answer")
+        };
+        let refused = why(&[b"-ERR not now\r\n"]);
+        assert_eq!((said(&refused), refused.to_string()), (Some("ERR not now"), "ERR not now".to_owned()));
+        // Neither that it speaks another protocol, nor what TLS says of it.
+        for other in [why(&[b"?\r\n"]), why(&[]), io::Error::other("received corrupt message")] {
+            assert_eq!(said(&other), None, "{other}");
         }
     }
 }

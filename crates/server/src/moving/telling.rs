@@ -1,6 +1,6 @@
 //! What the master of a shard that gives slots away says to the config servers. Whatever they answer, how it stands is in the topology that follows.
 
-use crate::insync::asking::Asking;
+use crate::insync::asking::{Asking, said};
 use crate::insync::dialling::TlsBy;
 use crate::server::Server;
 use crate::shard::Address;
@@ -85,7 +85,7 @@ impl<'c> Config<'c> {
             result = self.ask(&words);
             // What is refused, by an error that is an answer, is so by all.
             match &result {
-                Err(error) if error.kind() != io::ErrorKind::Other => {}
+                Err(error) if said(error).is_none() => {}
                 _ => return result,
             }
         }

@@ -1,6 +1,11 @@
 //! Users of proxies, as a config server is told of them and tells them.
 
+use super::super::desk::{Desk, Followed, Published};
+use super::super::{Event, Keeper};
 use super::*;
+use crate::store::Changed;
+use std::rc::Rc;
+use tokio::sync::{mpsc, watch};
 
 fn said(config: &Config, words: &[&str]) -> Value {
     config.client().call(words).expect("it answers")
@@ -51,7 +56,15 @@ fn who_follows_is_told_of_each_change() {
     assert_eq!(next(None, &mut follower), (later, vec![alice.to_owned(), bob.to_owned()]));
     let late = said(&config, &["USERS", "SET", "user alice off", "IF-AT", &revision.to_string()]);
     assert!(is_error(&late, "CHANGED"), "{late:?}");
-    let gone = revision_of(&said(&config, &["USERS", "DEL", "alice"]));
+    // Nor does who takes it for another cluster's change anything.
+    let (own, other) = ("c".repeat(40), "d".repeat(40));
+    for words in
+        [&["USERS", "SET", "user alice off", "OF", &other][..], &["USERS", "DEL", "alice", "OF", &other]]
+    {
+        let refused = said(&config, words);
+        assert!(is_error(&refused, "WRONGCLUSTER"), "{refused:?}");
+    }
+    let gone = revision_of(&said(&config, &["USERS", "DEL", "alice", "OF", &own]));
     assert_eq!(next(None, &mut follower), (gone, vec![bob.to_owned()]));
     assert!(is_error(&said(&config, &["USERS", "DEL", "alice"]), "NOUSER"));
     let told = ask(&mut config.client(), &["USERS", "GET"]);
@@ -63,6 +76,8 @@ fn who_follows_is_told_of_each_change() {
         &["USERS", "SET", "user alice on >secret"],
         &["USERS", "SET", "user alice on\nuser bob on"],
         &["USERS", "SET", alice, "IF-AT", "x"],
+        &["USERS", "SET", alice, "OF"],
+        &["USERS", "DEL", "alice", "BY", &own],
         &["USERS", "DEL", "a b"],
         &["USERS", "FOLLOW", "x"],
     ] {
@@ -118,8 +133,64 @@ fn who_is_cut_off_from_the_store_tells_nothing_of_users() {
         }
     };
     assert!(is_error(&end, "UNAVAILABLE"), "{end:?}");
+    assert!(is_error(&said(&config, &["USERS", "GET"]), "UNAVAILABLE"));
     config.cut(false);
     wait_until("it tells again", || matches!(follow_users(&mut config.client(), 0), Value::Bulk(_)));
+    assert!(matches!(said(&config, &["USERS", "GET"]), Value::Bulk(_)));
+}
+
+/// As if another config server had made the change.
+#[test]
+fn who_asks_for_users_is_not_told_what_was_so_before() {
+    let config = Config::start();
+    config.mute(true);
+    let put =
+        Write::Put { key: format!("{PREFIX}users/alice"), value: "user alice on".to_owned(), lease: None };
+    let done = config.way.change(&Change { compares: Vec::new(), writes: vec![put] });
+    assert!(matches!(done, Outcome::Done(_)));
+    assert!(is_error(&said(&config, &["USERS", "GET"]), "UNAVAILABLE"));
+    config.mute(false);
+    wait_until("it is told", || match said(&config, &["USERS", "GET"]) {
+        Value::Bulk(text) => {
+            assert!(text.ends_with(b"\nuser alice on\n"), "{}", text.escape_ascii());
+            true
+        }
+        _ => false,
+    });
+}
+
+#[test]
+fn users_that_take_long_to_be_sent_hold_no_topology_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(Embedded::open(Fs::Real, dir.path()).expect("nobody else has it"));
+    let keeping = async {
+        let (letters, _incoming) = mpsc::channel(1);
+        let (publish, published) = watch::channel(Published::default());
+        let desk = Rc::new(Desk::new(settings(1, None), store, letters, published.clone()));
+        // More than can be sent for minutes.
+        desk.followers.of(Followed::Users).set(1 << 40);
+        let mut keeper = Keeper::new(&desk, publish);
+        let entry =
+            |key: &str, value: String| Entry { key: format!("{PREFIX}{key}"), value, revision: Revision(1) };
+        let reading = Reading { revision: Revision(1), entries: vec![entry("cluster", "c".repeat(40))] };
+        keeper.step(Event::Read(reading));
+        keeper.publish_news();
+        let first = published.borrow().users.clone();
+        assert_eq!((first.seen, first.revision), (Some(Revision(1)), 1));
+        let mut changes = |revision, key: &str, value: String| {
+            let changed = vec![Changed { key: format!("{PREFIX}{key}"), value: Some(value) }];
+            keeper.step(Event::Changed { revision: Revision(revision), changed });
+            keeper.publish_news();
+        };
+        changes(2, "users/alice", "user alice on".to_owned());
+        changes(3, &format!("servers/{}", id('b')), record('b'));
+        let told = published.borrow().clone();
+        assert_eq!((told.revision, told.seen), (3, Some(Revision(3))));
+        assert!(told.text.contains(&id('b')));
+        assert_eq!((told.users.seen, told.users.text), (first.seen, first.text), "they wait");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), keeping);
 }
 
 #[test]
