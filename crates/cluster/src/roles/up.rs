@@ -236,6 +236,9 @@ pub fn run(words: &[String]) -> Result<(), String> {
         let password = given.password().map_or(String::new(), |text| format!(" -a {text}"));
         say(&format!("\nNext: redis-cli -c -p {}{password}", layout.port));
         say(&format!("      tarn cluster status --config 127.0.0.1:{}", layout.config_port));
+        let password = given.password().map_or(String::new(), |text| format!(" --masterauth {text}"));
+        let port = layout.config_port;
+        say(&format!("      tarn proxy --port 6400 --proxy-config-servers 127.0.0.1:{port}{password}"));
         say("Ctrl-C ends the cluster; its data stay.");
     }
     while !is_enough.load(Ordering::SeqCst) {
