@@ -6,6 +6,7 @@ mod balanced;
 mod bandwidth;
 mod cached;
 mod clusters;
+mod config_servers;
 mod heard;
 mod kills;
 mod measured;
@@ -564,7 +565,8 @@ fn what_is_behind_a_proxy_is_looked_at() {
 #[test]
 fn a_proxy_that_cannot_begin_says_why() {
     for (options, reason) in [
-        (&["proxy"][..], "`proxy-shards`"),
+        (&["proxy"][..], "a proxy wants `proxy-shards`, `proxy-cluster` or `proxy-config-servers`"),
+        (&["proxy", "--proxy-shards", "a:1", "--proxy-cluster", "b:1"], "both set"),
         (&["proxy", "--proxy-shards", "here"], "`here` is no `host:port`"),
         (&["proxy", "--proxy-shards", "0-1=a:1"], "slot 2 is given to no server"),
         (&["proxy", "--proxy-shards", "0-9000=a:1,9000-16383=b:1"], "slot 9000 is given to two servers"),

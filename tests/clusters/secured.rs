@@ -3,7 +3,7 @@
 use super::cluster::{PATIENT, wait_until};
 use crate::imports::{complaint, run};
 use crate::operators::{refused_by, shown_by};
-use crate::tarn;
+use crate::{tarn, tarn_path};
 use std::process::{Child, Command, Stdio};
 use testkit::ask::{ask, call, ok, text};
 use testkit::tls::{Authority, Files};
@@ -176,6 +176,38 @@ fn nothing_is_said_without_tls_and_a_password() {
         || (0..50).all(|number| call(&mut client, &["GET", &format!("k{number}")]) == text("v"));
     wait_until("it has heard that all are its own", &mut shows_all);
     assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(50));
+}
+
+#[test]
+fn a_proxy_finds_its_cluster_by_tls_and_a_password() {
+    let site = Site::start();
+    site.wait_until_there();
+    let place = format!("127.0.0.1:{}", site.port);
+    let tls = site.files.directives().into_iter().flat_map(|(name, value)| [format!("--{name}"), value]);
+    let tls: Vec<String> = tls.collect();
+    let words = |password: &'static str| {
+        let own = ["--proxy-config-servers", &place, "--tls-cluster", "yes", "--masterauth", password];
+        own.into_iter().chain(tls.iter().map(String::as_str)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let check = |password| {
+        let words = words(password);
+        crate::proxies::check(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    wait_until("the cluster serves", || check(SECRET).0);
+    let (_, told) = check(SECRET);
+    assert!(told.contains("config server  of cluster "), "{told}");
+    let begin = |password| {
+        let words = words(password);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Server::start(Program::Proxy(tarn_path()), &words)
+    };
+    let proxy = begin(SECRET).unwrap();
+    let mut client = proxy.connect().unwrap();
+    for number in 0..50 {
+        wait_until("it is set", || call(&mut client, &["SET", &format!("k{number}"), "v"]) == ok());
+    }
+    let refused = begin("config-secreT").map(drop).expect_err("the password is wrong").to_string();
+    assert!(refused.contains("WRONGPASS"), "{refused}");
 }
 
 /// What a user has to be allowed who takes backups and brings them back.

@@ -23,7 +23,9 @@ impl Proxies {
         let id = *cluster.topology().unwrap().servers.keys().next().unwrap();
         let (node, place) = (cluster.place_of(id), cluster.place());
         let directives = ["--proxy-users", "cluster", "--proxy-config-servers", &place];
-        let proxies = [0, 1].map(|_| proxy_of(&node, &directives));
+        // One is told of a node, and one finds it by the config servers.
+        let proxies =
+            [proxy_of(&node, &directives), Server::start(Program::Proxy(tarn_path()), &directives).unwrap()];
         Proxies { cluster, proxies }
     }
 

@@ -86,9 +86,9 @@ fn own_descriptors(config: &Config) -> u64 {
         + of_store
 }
 
-/// How many servers are named that a proxy is in front of.
+/// How many servers are named that a proxy is in front of, or that name these.
 fn servers_behind(config: &Config) -> u64 {
-    let named = [config.proxy_shards(), config.proxy_cluster()];
+    let named = [config.proxy_shards(), config.proxy_cluster(), config.proxy_config_servers()];
     named.iter().flat_map(|text| text.split(|byte| *byte == b',')).filter(|name| !name.is_empty()).count()
         as u64
 }

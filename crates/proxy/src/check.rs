@@ -1,12 +1,13 @@
 //! `tarn proxy --check`: whether all that a proxy would be in front of is there, and what it is, and whether each slot is somebody's.
 
-use crate::upstream::{self, Node, Routes};
+use crate::upstream::{self, Node, Upstream, config_servers};
 use server::server::Server;
+use std::sync::Arc;
 use wire::Value;
 
-/// Prints a line for each server, and one for slots that nobody has. False: something could not be served.
-pub fn run(host: &Server, routes: &Routes) -> bool {
-    let mut are_sound = true;
+/// Prints a line for each server, one for slots that nobody has, and one for each config server. False: something could not be served, or followed.
+pub fn run(host: &Arc<Server>, upstream: &Upstream) -> bool {
+    let (routes, mut are_sound) = (upstream.routes(), true);
     for number in &routes.masters {
         let node = &routes.nodes[usize::from(*number)];
         let (place, slots) = (node.to_string(), routes.slots_of(*number));
@@ -23,7 +24,38 @@ pub fn run(host: &Server, routes: &Routes) -> bool {
         are_sound = false;
         println!("{lost} slots: NOT SERVED: nobody has them");
     }
+    let places = String::from_utf8_lossy(&host.engine.config.proxy_config_servers()).into_owned();
+    let config_servers = Node::parse_all(&places).unwrap_or_else(|why| {
+        are_sound = false;
+        println!("`proxy-config-servers`: {why}");
+        Vec::new()
+    });
+    for place in config_servers {
+        let shown = place.to_string();
+        match ask(host, upstream, &place) {
+            Ok(what) => println!("{shown:24} config server  {what}"),
+            Err(why) => {
+                are_sound = false;
+                println!("{shown:24} config server  OF NO USE: {why}");
+            }
+        }
+    }
     are_sound
+}
+
+/// What a config server tells, if that may be relied on.
+fn ask(host: &Arc<Server>, upstream: &Upstream, place: &Node) -> Result<String, String> {
+    let told = config_servers::ask(host, place)?;
+    upstream.cluster.agree(&told.cluster)?;
+    match told.doubt {
+        Some(why) => Err(why),
+        None => Ok(format!(
+            "of cluster {}, revision {}, {} servers",
+            told.cluster,
+            told.revision,
+            told.nodes.len()
+        )),
+    }
 }
 
 /// What a server is.

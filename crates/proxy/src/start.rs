@@ -8,11 +8,11 @@ use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
 use crate::shards::{self, Shards};
 use crate::takeover;
-use crate::upstream::Upstream;
+use crate::upstream::{Named, Node, Upstream};
 use crate::users::Users;
 use crate::waits::Waits;
 use crate::ways;
-use config::{Config, Startup};
+use config::{Config, LogLevel, Startup, UsersFrom};
 use net::{descriptors, encryption, listen::Listeners};
 use parking_lot::Mutex;
 use server::server::Server;
@@ -37,6 +37,8 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
                                    or those that stand in front of it, as in 0-8191=a:6379,8192-16383=b:6379
   --proxy-cluster LIST             nodes of a Redis Cluster, or of Tarn's, as HOST:PORT with commas between them, instead:
                                    it is asked who has which slots
+  --proxy-config-servers LIST      config servers of a Tarn cluster, as HOST:PORT with commas between them, instead, or as well:
+                                   they name its nodes where none that is known answers; they hear --masterauth
   --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
   --proxy-read-from master         who answers reads: master, replica (one that has what the client has written), or any
   --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
@@ -52,10 +54,9 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
   --requirepass PASSWORD           that clients must give
   --proxy-users file               who keeps its users: file (user, aclfile), or cluster: the store of the cluster whose config servers
                                    are named, for all of its proxies
-  --proxy-config-servers LIST      these, as HOST:PORT with commas between them; they hear --masterauth
   --threads 0                      worker threads; 0 is one for each core
 
-      --check                      looks whether all servers are there, and prints what they are, instead
+      --check                      looks whether all servers and config servers are there, and prints what they are, instead
   -h, --help                       this text
   -v, --version                    the version
 
@@ -96,10 +97,12 @@ pub fn run(args: &[String]) -> ExitCode {
 /// Looks whether what a proxy would be in front of is there. False: it is not.
 fn check(config: Config) -> io::Result<bool> {
     server::start::check_names(&config).map_err(io::Error::other)?;
+    // What the log would say is printed.
+    logger::set_level(LogLevel::Nothing);
     let host = server::assembly::new(config, 1);
     encryption::begin(&host.net.tls, &host.engine.config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
-    Ok(check::run(&host, &upstream.routes()))
+    Ok(check::run(&host, &upstream))
 }
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
@@ -116,7 +119,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let config = &host.engine.config;
     encryption::begin(&host.net.tls, config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
-    let users = Users::begin(&host).map_err(io::Error::other)?;
+    let users = Users::begin(&host, &upstream.cluster).map_err(io::Error::other)?;
     let mut taken = takeover::take(config)?;
     host.net.doors.set_shared(!taken.sockets.is_empty());
     let listeners = Listeners::bind_or_take(config, std::mem::take(&mut taken.sockets))?;
@@ -166,16 +169,24 @@ fn listen(proxy: &Arc<Proxy>) -> io::Result<()> {
 /// What the directives say is behind it.
 fn upstream(host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
     let config = &host.engine.config;
-    let shards = String::from_utf8_lossy(&config.proxy_shards()).into_owned();
-    let cluster = String::from_utf8_lossy(&config.proxy_cluster()).into_owned();
-    match (shards.is_empty(), cluster.is_empty()) {
-        (false, true) => {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (shards, nodes) = (text(config.proxy_shards()), text(config.proxy_cluster()));
+    let config_servers = text(config.proxy_config_servers());
+    match (shards.is_empty(), nodes.is_empty(), config_servers.is_empty()) {
+        (true, true, true) => Err("a proxy wants `proxy-shards`, `proxy-cluster` or `proxy-config-servers`: `host:port` of servers behind it, or of its cluster's config servers, with commas between them".to_owned()),
+        (false, false, _) => Err("`proxy-shards` and `proxy-cluster` are both set: a proxy is in front of one or the other".to_owned()),
+        (false, true, false) if config.proxy_users() == UsersFrom::File => Err("`proxy-config-servers` goes with `proxy-users cluster` beside `proxy-shards`, whose slots nobody else is asked for".to_owned()),
+        (false, true, _) => {
             Upstream::fixed(&shards).map(Arc::new).map_err(|error| format!("`proxy-shards`: {error}"))
         }
-        (true, false) => {
-            Upstream::cluster(&cluster, host).map_err(|error| format!("`proxy-cluster`: {error}"))
+        (true, has_no_nodes, _) => {
+            let named = Named {
+                nodes: Node::parse_all(&nodes).map_err(|error| format!("`proxy-cluster`: {error}"))?,
+                config_servers: Node::parse_all(&config_servers)
+                    .map_err(|error| format!("`proxy-config-servers`: {error}"))?,
+            };
+            let directive = if has_no_nodes { "proxy-config-servers" } else { "proxy-cluster" };
+            Upstream::cluster(named, host).map_err(|error| format!("`{directive}`: {error}"))
         }
-        (true, true) => Err("a proxy wants `proxy-shards`, or `proxy-cluster`: `host:port` of servers behind it, with commas between them".to_owned()),
-        (false, false) => Err("`proxy-shards` and `proxy-cluster` are both set: a proxy is in front of one or the other".to_owned()),
     }
 }

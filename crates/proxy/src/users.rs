@@ -5,6 +5,7 @@
 //!
 //! Thread rule: shared. No worker waits: a client whose request is done is woken.
 
+use crate::upstream::ClusterId;
 use acl::{DEFAULT_USER, User, is_valid_name, new_channels, reads_back};
 use command::Error;
 use command::table::Command;
@@ -57,8 +58,6 @@ const TOO_LONG: Error =
 const NO_LINE: Error = Error::text(
     "ERR proxy: the cluster's store keeps a user as a line, and these rules would be read from it as others: within the parentheses of a selector no rule ends with one",
 );
-
-const DIFFERS: &str = "it is of another cluster than the one whose users were heard first";
 
 /// What a client wants of users.
 pub enum Want {
@@ -158,8 +157,6 @@ impl Failure {
 
 #[derive(Default)]
 struct State {
-    /// Whose users are heard; empty: nobody's yet.
-    cluster: String,
     /// Up to where they are known.
     revision: u64,
     /// By the numbers of clients: what they are told; None: that is not known yet.
@@ -169,6 +166,8 @@ struct State {
 /// A proxy's users.
 pub struct Users {
     config_servers: Vec<Address>,
+    /// Whose users are heard: those of the cluster behind the proxy, if it is in front of one.
+    cluster: Arc<ClusterId>,
     state: Mutex<State>,
     /// That something was heard.
     heard: Condvar,
@@ -201,18 +200,15 @@ impl Wanted {
 }
 
 impl Users {
-    /// Follows the users that a cluster's store keeps, if it does; waits until they are heard.
+    /// Follows the users that this cluster's store keeps, if it does; waits until they are heard.
     ///
     /// # Errors
     /// One sentence for the operator: the directives make no sense, or a thread does not begin.
-    pub fn begin(host: &Arc<Server>) -> Result<Option<Arc<Users>>, String> {
+    pub fn begin(host: &Arc<Server>, cluster: &Arc<ClusterId>) -> Result<Option<Arc<Users>>, String> {
         let config = &host.engine.config;
         let places = String::from_utf8_lossy(&config.proxy_config_servers()).into_owned();
         if config.proxy_users() == UsersFrom::File {
-            return match places.is_empty() {
-                true => Ok(None),
-                false => Err("`proxy-config-servers` goes with `proxy-users cluster`".to_owned()),
-            };
+            return Ok(None);
         }
         let named: Option<Vec<Address>> =
             places.split(',').map(|place| shard::address(place.trim())).collect();
@@ -225,6 +221,7 @@ impl Users {
         let (wants, wanted) = sync_channel(WANTS_MAX);
         let users = Arc::new(Users {
             config_servers,
+            cluster: cluster.clone(),
             state: Mutex::default(),
             heard: Condvar::new(),
             taking: Mutex::default(),
@@ -308,17 +305,9 @@ impl Users {
         };
         let revision: u64 = revision.parse().map_err(|_| io::Error::other("it tells no revision"))?;
         let _taking = self.taking.lock();
-        {
-            let mut state = self.state.lock();
-            if state.cluster.is_empty() {
-                cluster.clone_into(&mut state.cluster);
-            }
-            if state.cluster != cluster {
-                return Err(io::Error::other(DIFFERS));
-            }
-            if revision < state.revision {
-                return Ok(revision);
-            }
+        self.cluster.agree(cluster).map_err(io::Error::other)?;
+        if revision < self.revision() {
+            return Ok(revision);
         }
         for sentence in host.acl.take_kept(revision, lines, &host.engine.config) {
             log!(Warning, "{sentence}");
@@ -496,7 +485,7 @@ impl Users {
 
     /// Has a config server of the cluster do something that is wanted since then; gives the revision of it.
     fn order(&self, host: &Arc<Server>, since: Instant, words: &[&[u8]]) -> Result<u64, Failure> {
-        let cluster = self.state.lock().cluster.clone();
+        let cluster = self.cluster.known();
         let words = [words, &[&b"OF"[..], cluster.as_bytes()]].concat();
         loop {
             let mut last = String::new();

@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use wire::{Reply, SLOTS};
 
+/// The field of CLUSTER INFO that is Tarn's own: the cluster's id, by which proxies know whose node it is.
+pub const CLUSTER_FIELD: &str = "tarn_cluster_id";
+
 /// How far the port of the bus is from that for clients.
 const BUS_PORT_DISTANCE: u32 = 10_000;
 
@@ -225,7 +228,7 @@ impl Telling<'_> {
         line
     }
 
-    /// CLUSTER INFO.
+    /// CLUSTER INFO: as in Redis, and which cluster it is, if that is known ([`CLUSTER_FIELD`]).
     #[must_use]
     pub fn info(&self) -> String {
         let topology = self.topology;
@@ -260,6 +263,9 @@ impl Telling<'_> {
         let mut text = format!("cluster_state:{}\r\n", if self.is_up { "ok" } else { "fail" });
         for (name, figure) in figures {
             let _ = write!(text, "{name}:{figure}\r\n");
+        }
+        if !topology.cluster.is_empty() {
+            let _ = write!(text, "{CLUSTER_FIELD}:{}\r\n", topology.cluster);
         }
         text
     }
@@ -534,9 +540,12 @@ mod tests {
             ("cluster_size", "3"),
             ("cluster_current_epoch", "7"),
             ("cluster_my_epoch", "4"),
+            (CLUSTER_FIELD, &topology.cluster),
         ] {
             assert_eq!(figure(name).as_deref(), Some(expected), "{name}");
         }
+        let untold = telling(&Topology::default(), Endpoint::Address, false).info();
+        assert!(!untold.contains(CLUSTER_FIELD), "{untold}");
     }
 
     #[test]

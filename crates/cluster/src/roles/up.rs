@@ -325,9 +325,9 @@ fn begin_proxy(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), 
     let dir = given.dir.join("proxy");
     Fs::Real.create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let (port, shown) = (at.to_string(), dir.display().to_string());
-    let nodes = layout.ports().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+    let config = format!("127.0.0.1:{}", layout.config_port);
     let mut proxy = words(&["proxy", "--port", &port, "--bind", "127.0.0.1", "--dir", &shown]);
-    proxy.extend(words(&["--proxy-cluster", &nodes, "--proxy-drain-timeout", "1"]));
+    proxy.extend(words(&["--proxy-config-servers", &config, "--proxy-drain-timeout", "1"]));
     if let Some(password) = given.password() {
         proxy.extend(words(&["--requirepass", password, "--masterauth", password]));
     }

@@ -1,19 +1,34 @@
 //! A Redis Cluster, or Tarn's: asked for its slots when the proxy begins, every few seconds, and whenever a node says that a slot is elsewhere.
+//!
+//! Nodes are asked. Where none that is known tells, config servers that are named are asked for others.
 
 use super::asking::ask;
+use super::config_servers::{self, ConfigServers};
+use super::identity::ClusterId;
 use super::{NOBODY, Node, NodeNo, Routes, Upstream};
 use server::server::Server;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telemetry::log;
+use topology::CLUSTER_FIELD;
 use wire::{SLOTS, Value};
 
 /// How often it is asked where nothing says that slots are elsewhere.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// How soon it is asked again at the soonest.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
+/// For how long nodes are asked, one after another, before config servers are asked for others: all may be gone without a word.
+const NODES_FIRST: Duration = Duration::from_secs(4);
+
+/// What is behind the proxy, as the directives say it.
+pub struct Named {
+    /// Some nodes.
+    pub nodes: Vec<Node>,
+    /// Config servers, which know all.
+    pub config_servers: Vec<Node>,
+}
 
 /// Whoever asks.
 pub struct Asking {
@@ -21,35 +36,48 @@ pub struct Asking {
     seeds: Vec<Node>,
     /// All others that nodes have named, replicas among them: one of them may be all that is left.
     others: Vec<Node>,
+    /// Who names others where none of these tells.
+    config_servers: Option<ConfigServers>,
     /// Whose directives say how they are reached.
     host: Arc<Server>,
 }
 
 impl Asking {
-    /// Whoever asks these.
-    pub fn new(seeds: Vec<Node>, host: Arc<Server>) -> Asking {
-        Asking { seeds, others: Vec::new(), host }
+    /// Whoever asks these, of this cluster.
+    pub fn new(named: Named, cluster: &Arc<ClusterId>, host: Arc<Server>) -> Asking {
+        let Named { nodes: seeds, config_servers: places } = named;
+        let are_named = !places.is_empty();
+        let config_servers = are_named.then(|| ConfigServers::new(places, cluster.clone()));
+        Asking { seeds, others: Vec::new(), config_servers, host }
     }
 
-    /// Asks one node after the other, masters first, until one tells who has which slot; all servers keep the numbers that they have.
+    /// Asks one node after the other, masters first, and at last those that config servers name, until one tells who has which slot; all servers keep the
+    /// numbers that they have.
     ///
     /// # Errors
-    /// Why the last of them did not.
+    /// Why the last of them did not, and what came of asking config servers.
     pub fn ask(&mut self, known: &Routes) -> Result<Routes, String> {
         let masters = known.masters.iter().map(|number| &known.nodes[usize::from(*number)]);
-        let mut reason = "no node is named".to_owned();
-        let mut found = None;
-        for node in masters.chain(&self.seeds).chain(&self.others) {
-            let asked = ask(&self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
-            match asked.and_then(|replies| look_at(&replies, known, node)) {
-                Ok(told) => {
-                    found = Some(told);
-                    break;
-                }
-                Err(why) => reason = format!("{node}: {why}"),
+        let nodes: Vec<Node> = masters.chain(&self.seeds).chain(&self.others).cloned().collect();
+        let cluster = self.config_servers.as_ref().map(|all| all.cluster.clone());
+        let mut round = Round { host: &self.host, known, cluster, asked: Vec::new() };
+        let longest = self.config_servers.as_ref().map(|_| NODES_FIRST);
+        let told = match (round.ask(&nodes, longest), &mut self.config_servers) {
+            (Err(why), Some(config_servers)) => {
+                let found = config_servers.find(&self.host, |named| round.ask(named, None));
+                found.or_else(|others| match nodes.is_empty() {
+                    true => {
+                        Err(format!("no config server names a node that tells who has which slot: {others}"))
+                    }
+                    // For some of them there was no time.
+                    false => round
+                        .ask(&nodes, None)
+                        .map_err(|_| format!("{why}; nor does a node that a config server names: {others}")),
+                })
             }
-        }
-        let (routes, others) = found.ok_or(reason)?;
+            (told, _) => told,
+        };
+        let (routes, others) = told?;
         self.others = others;
         Ok(routes)
     }
@@ -59,7 +87,10 @@ impl Asking {
         let mut is_told = false;
         loop {
             std::thread::sleep(ASKED_AGAIN);
-            if hurried.recv_timeout(ASKED_EVERY) == Err(RecvTimeoutError::Disconnected) {
+            // Config servers may have been asked too early to be asked again.
+            let is_soon = is_told && self.config_servers.is_some();
+            let longest = if is_soon { config_servers::ASKED_AGAIN } else { ASKED_EVERY };
+            if hurried.recv_timeout(longest) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
             let Some(upstream) = upstream.upgrade() else { return };
@@ -79,6 +110,38 @@ impl Asking {
     }
 }
 
+/// One search for somebody who tells.
+struct Round<'r> {
+    host: &'r Server,
+    known: &'r Routes,
+    /// Of which cluster nodes have to be; None: that is not looked at.
+    cluster: Option<Arc<ClusterId>>,
+    /// Who was asked: nobody is asked twice.
+    asked: Vec<Node>,
+}
+
+impl Round<'_> {
+    /// Asks one node after the other, for that long if that is said: who has which slot, and all nodes that are named with that.
+    fn ask(&mut self, nodes: &[Node], longest: Option<Duration>) -> Result<(Routes, Vec<Node>), String> {
+        let (begun, mut reason) = (Instant::now(), "no other node is named".to_owned());
+        for node in nodes {
+            if self.asked.contains(node) {
+                continue;
+            }
+            if longest.is_some_and(|longest| begun.elapsed() > longest) {
+                break;
+            }
+            self.asked.push(node.clone());
+            let asked = ask(self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
+            match asked.and_then(|replies| look_at(&replies, self.known, node, self.cluster.as_deref())) {
+                Ok(told) => return Ok(told),
+                Err(why) => reason = format!("{node}: {why}"),
+            }
+        }
+        Err(reason)
+    }
+}
+
 impl Routes {
     /// Gives slots to whom they have there.
     fn follow(&mut self, told: &Routes) {
@@ -91,21 +154,41 @@ impl Routes {
     }
 }
 
-/// Reads what a node says, if it is in touch with the others; gives also all nodes that it names.
-fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node>), String> {
+/// Reads what a node says, if it is in touch with the others, and of no other cluster; gives also all nodes that it names.
+fn look_at(
+    replies: &[Value],
+    known: &Routes,
+    asked: &Node,
+    cluster: Option<&ClusterId>,
+) -> Result<(Routes, Vec<Node>), String> {
     match replies {
         [Value::Error(line)] | [_, Value::Error(line)] => Err(String::from_utf8_lossy(line).into_owned()),
         // Who is cut off tells what was.
         [Value::Bulk(info), _] if info.windows(DOWN.len()).any(|line| line == DOWN) => {
             Err("its cluster is down".to_owned())
         }
-        [_, slots] => take(slots, known, asked),
+        [info, slots] => {
+            let told = take(slots, known, asked)?;
+            // Who is of an earlier version, or no Tarn, does not tell it.
+            match (cluster, cluster_of(info)) {
+                (Some(cluster), Some(its)) => cluster.agree(&its).map(|()| told),
+                _ => Ok(told),
+            }
+        }
         _ => Err("it does not say who has which slot".to_owned()),
     }
 }
 
 /// A line of CLUSTER INFO.
 const DOWN: &[u8] = b"cluster_state:fail";
+
+/// The cluster that a node is of, by its CLUSTER INFO.
+fn cluster_of(info: &Value) -> Option<String> {
+    let Value::Bulk(info) = info else { return None };
+    let text = String::from_utf8_lossy(info);
+    let told = text.lines().find_map(|line| line.strip_prefix(CLUSTER_FIELD)?.strip_prefix(':'));
+    told.map(|told| told.trim_end().to_owned())
+}
 
 /// Reads what CLUSTER SLOTS says. A node that names no address for itself is where it was asked; one that has no name where names are shown stays
 /// who it was.
@@ -190,9 +273,23 @@ mod tests {
         let asked = Node::parse("a:1").unwrap();
         let info =
             |state: &str| Value::Bulk(format!("cluster_enabled:1\r\ncluster_state:{state}\r\n").into_bytes());
-        let look = |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked);
+        let look =
+            |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked, None);
         assert_eq!(look("ok").unwrap().1, [Node::parse("b:2").unwrap()]);
         assert!(look("fail").is_err());
+    }
+
+    #[test]
+    fn a_node_of_another_cluster_is_not_believed() {
+        let (asked, cluster) = (Node::parse("a:1").unwrap(), ClusterId::default());
+        let look = |more: &str| {
+            let info = Value::Bulk(format!("cluster_state:ok\r\n{more}").into_bytes());
+            look_at(&[info, slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked, Some(&cluster)).map(drop)
+        };
+        assert_eq!(look(""), Ok(()), "it does not tell");
+        assert_eq!(look("tarn_cluster_id:c0ffee\r\n"), Ok(()));
+        assert!(look("tarn_cluster_id:decaf\r\n").is_err_and(|why| why.contains("another cluster (decaf)")));
+        assert_eq!(look("tarn_cluster_id:c0ffee\r\n"), Ok(()));
     }
 
     #[test]

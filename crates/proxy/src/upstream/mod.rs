@@ -7,9 +7,13 @@
 
 mod asking;
 mod cluster;
+pub mod config_servers;
+mod identity;
 mod layout;
 
 pub use asking::ask;
+pub use cluster::Named;
+pub use identity::ClusterId;
 
 use crate::losses::Losses;
 use cluster::Asking;
@@ -55,6 +59,17 @@ impl Node {
                 Ok(Node { host: host.trim_matches(['[', ']']).to_owned(), port })
             }
             _ => Err(format!("`{text}` is no `host:port`")),
+        }
+    }
+
+    /// Reads `host:port` of several, with commas between them; of none, if nothing is said.
+    ///
+    /// # Errors
+    /// One is none.
+    pub fn parse_all(text: &str) -> Result<Vec<Node>, String> {
+        match text.is_empty() {
+            true => Ok(Vec::new()),
+            false => text.split(',').map(|word| Node::parse(word.trim())).collect(),
         }
     }
 }
@@ -137,6 +152,8 @@ pub struct Upstream {
     version: AtomicU64,
     /// When servers were lost.
     pub losses: Losses,
+    /// Which cluster it is, where config servers are named.
+    pub cluster: Arc<ClusterId>,
     /// Has whoever follows a cluster ask at once.
     hurry: Option<Mutex<SyncSender<()>>>,
 }
@@ -150,16 +167,16 @@ impl Upstream {
         Ok(Upstream::new(layout::parse(text)?, None))
     }
 
-    /// A cluster, known by some of its nodes, as `proxy-cluster` says. It is asked for its slots now, and followed.
+    /// A cluster, known by some of its nodes, by its config servers, or by both. It is asked for its slots now, and followed.
     ///
     /// # Errors
-    /// What is wrong with the text, or why no node tells its slots.
-    pub fn cluster(text: &str, host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
-        let seeds = text.split(',').map(|word| Node::parse(word.trim())).collect::<Result<Vec<_>, _>>()?;
-        let mut asking = Asking::new(seeds, host.clone());
+    /// Why no node tells its slots.
+    pub fn cluster(named: Named, host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
+        let cluster = Arc::default();
+        let mut asking = Asking::new(named, &cluster, host.clone());
         let routes = asking.ask(&Routes::empty(true))?;
         let (hurry, hurried) = sync_channel(1);
-        let upstream = Arc::new(Upstream::new(routes, Some(Mutex::new(hurry))));
+        let upstream = Arc::new(Upstream { cluster, ..Upstream::new(routes, Some(Mutex::new(hurry))) });
         let followed = Arc::downgrade(&upstream);
         std::thread::Builder::new()
             .name("follow".to_owned())
@@ -174,6 +191,7 @@ impl Upstream {
             current: RwLock::new(Arc::new(routes)),
             version: AtomicU64::new(1),
             losses: Losses::default(),
+            cluster: Arc::default(),
             hurry,
         }
     }

@@ -1,0 +1,202 @@
+//! Config servers and nodes that say what they are told to, and a proxy's host that asks them.
+
+use super::super::Routes;
+use super::super::cluster::{Asking as Follower, Named};
+use super::*;
+use config::{Config, Startup};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use wire::Decoder;
+
+const FRESH: &str = "TOPOLOGY FOLLOW 0";
+const KNOWN: &str = "TOPOLOGY GET";
+const BEHIND: &str = "-UNAVAILABLE the store of decisions gives no answer to rely on\r\n";
+
+fn host(directives: &str) -> Arc<Server> {
+    server::commands::install();
+    let text = format!("edition memory\n{directives}\n");
+    let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else {
+        panic!("{directives}")
+    };
+    server::assembly::new(*config, 1)
+}
+
+/// Somebody who answers each request, or says nothing.
+fn somebody(answer: impl Fn(&str) -> Option<String> + Send + 'static) -> Node {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let word = |word: &Value| match word {
+        Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (mut socket, mut decoder, mut buffer) = (socket.unwrap(), Decoder::new(), [0; 4096]);
+            while let Ok(count @ 1..) = socket.read(&mut buffer) {
+                decoder.feed(&buffer[..count]);
+                while let Some(Value::Array(words)) = decoder.decode().unwrap() {
+                    let line = words.iter().map(word).collect::<Vec<_>>().join(" ");
+                    // Who asked may have gone.
+                    let _ = socket.write_all(answer(&line).unwrap_or_default().as_bytes());
+                }
+            }
+        }
+    });
+    Node { host: "127.0.0.1".to_owned(), port }
+}
+
+fn nobody() -> Node {
+    Node { host: "127.0.0.1".to_owned(), port: 1 }
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// What a config server says of a shard with these servers, of which the last is master, and of one that waits for a place.
+fn topology(cluster: &str, revision: u64, ports: &[u16]) -> String {
+    let mut text = format!("tarn-topology 1 {cluster} {revision}\n");
+    for (number, port) in (1..).zip(ports) {
+        text += &format!("server {number:040x} 127.0.0.1 {port} 0 - - memory 0 {number}\n");
+    }
+    text += &format!("server {:040x} 127.0.0.1 9 0 - - memory -\n", 99);
+    bulk(&(text + &format!("shard 0 1 {} - -\nslots 0-16383=0\nend\n", ports.len())))
+}
+
+fn config_server(told: String) -> Node {
+    somebody(move |line| (line == FRESH).then(|| told.clone()))
+}
+
+/// The sentence about a config server that is of no use.
+fn why(host: &Arc<Server>, place: &Node) -> String {
+    ask(host, place).map(drop).expect_err("it is of no use")
+}
+
+#[test]
+fn nodes_are_the_servers_with_places_and_masters_come_first() {
+    let place = somebody(|line| match line {
+        "AUTH secret" => Some("+OK\r\n".to_owned()),
+        FRESH => Some(topology("c0ffee", 7, &[7001, 7002])),
+        _ => None,
+    });
+    let told = ask(&host("masterauth secret"), &place).unwrap();
+    assert_eq!((told.cluster.as_str(), told.revision, told.doubt), ("c0ffee", 7, None));
+    assert_eq!(told.nodes.iter().map(|node| node.port).collect::<Vec<_>>(), [7002, 7001]);
+}
+
+#[test]
+fn what_is_of_no_use_is_one_sentence() {
+    let host = host("masterauth secret");
+    let with_password = |answer: Option<&'static str>| {
+        somebody(move |line| match line {
+            "AUTH secret" => Some("+OK\r\n".to_owned()),
+            _ => answer.map(str::to_owned),
+        })
+    };
+    for (answer, sentence) in [
+        (Some("$0\r\n\r\n"), "it knows of no cluster yet"),
+        (Some("$3\r\nabc\r\n"), "what it says is no topology"),
+        (Some("+OK\r\n"), "what it says is no topology"),
+        (Some("-ERR unknown command\r\n"), "ERR unknown command"),
+        (Some(BEHIND), "UNAVAILABLE the store of decisions gives no answer to rely on"),
+        (None, "timed out"),
+    ] {
+        let told = why(&host, &with_password(answer));
+        assert!(told.contains(sentence), "{answer:?}: {told}");
+    }
+    let refuses = somebody(|_| Some("-WRONGPASS invalid username-password pair\r\n".to_owned()));
+    assert!(why(&host, &refuses).starts_with("WRONGPASS"));
+    assert_eq!(why(&host, &nobody()), "Connection refused");
+}
+
+#[test]
+fn one_that_is_behind_is_heard_last() {
+    let behind = || {
+        somebody(|line| match line {
+            FRESH => Some(BEHIND.to_owned()),
+            KNOWN => Some(topology("c0ffee", 7, &[7001])),
+            _ => None,
+        })
+    };
+    let (host, fresh) = (host(""), config_server(topology("c0ffee", 8, &[7002])));
+    let first = |named: &[Node]| Ok(named[0].port);
+    let mut all = ConfigServers::new(vec![behind(), fresh], Arc::default());
+    assert_eq!(all.find(&host, first), Ok(7002));
+    let mut all = ConfigServers::new(vec![behind(), nobody()], Arc::default());
+    assert_eq!(all.find(&host, first), Ok(7001), "what it knows is better than nothing");
+    assert!(ask(&host, &behind()).is_ok_and(|told| told.doubt.is_some()));
+}
+
+#[test]
+fn another_cluster_and_what_was_before_are_not_believed() {
+    let host = host("");
+    let places = ["c0ffee", "decaf", "c0ffee", "c0ffee"].iter().zip([8, 9, 7, 8]);
+    let places = places.map(|(cluster, revision)| config_server(topology(cluster, revision, &[7001])));
+    let mut all = ConfigServers::new(places.collect(), Arc::default());
+    assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
+    let refused = all.find(&host, |_| Err::<(), _>("no node is there".to_owned())).unwrap_err();
+    let said =
+        [": no node is there", ": it is of another cluster (decaf)", ": it is behind", ": no node is there"];
+    let mut rest = refused.as_str();
+    for part in said {
+        let at = rest.find(part).unwrap_or_else(|| panic!("{part} is not in {refused}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+#[test]
+fn who_was_of_use_is_asked_first_and_who_was_not_is_not_asked_at_once_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let empty = somebody(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some("$0\r\n\r\n".to_owned())
+    });
+    let (host, good) = (host(""), config_server(topology("c0ffee", 8, &[7001])));
+    let mut all = ConfigServers::new(vec![empty, good], Arc::default());
+    for _ in 0..3 {
+        assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let mut refuse = || all.find(&host, |_| Err::<(), _>("no node is there".to_owned()));
+    let told = [refuse(), refuse(), refuse()];
+    assert!(told.iter().all(|one| one.is_err() && *one == told[0]), "{told:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    std::thread::sleep(ASKED_AGAIN);
+    assert!(refuse().is_err());
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+/// A node that has all slots as long as it is there.
+fn node(is_gone: &Arc<AtomicBool>) -> Node {
+    let is_gone = is_gone.clone();
+    somebody(move |line| match (line, is_gone.load(Ordering::SeqCst)) {
+        ("CLUSTER INFO", false) => Some(bulk("cluster_state:ok\r\ntarn_cluster_id:c0ffee\r\n")),
+        ("CLUSTER INFO", true) => Some(bulk("cluster_state:fail\r\n")),
+        _ => Some("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n".to_owned()),
+    })
+}
+
+#[test]
+fn config_servers_are_asked_where_no_node_that_is_known_tells() {
+    let gone = [0; 2].map(|_| Arc::new(AtomicBool::new(false)));
+    let nodes = gone.each_ref().map(node);
+    let (asked, ports) = (Arc::new(AtomicUsize::new(0)), nodes.each_ref().map(|node| node.port));
+    let (counted, moved) = (asked.clone(), gone[0].clone());
+    let place = somebody(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let port = ports[usize::from(moved.load(Ordering::SeqCst))];
+        Some(topology("c0ffee", 7, &[port]))
+    });
+    let named = Named { nodes: vec![nodes[0].clone()], config_servers: vec![place] };
+    let mut follower = Follower::new(named, &Arc::default(), host(""));
+    let routes = follower.ask(&Routes::empty(true)).unwrap();
+    assert_eq!((routes.masters.len(), asked.load(Ordering::SeqCst)), (1, 0));
+    gone[0].store(true, Ordering::SeqCst);
+    assert!(follower.ask(&routes).is_ok());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    gone[1].store(true, Ordering::SeqCst);
+    let refused = follower.ask(&routes).unwrap_err();
+    assert!(refused.contains("its cluster is down; nor does a node that a config server names"), "{refused}");
+}
