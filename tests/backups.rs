@@ -354,7 +354,6 @@ fn whoever_brings_a_backup_may_be_silent() {
     });
     // Whoever comes later and says nothing is gone before.
     let mut other = cluster.connect(master).expect("it is up");
-    other.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has timeouts");
     assert_eq!(other.read_to_close().expect("it is closed"), b"");
     let mut bringing = bringing.expect("it is let in");
     assert_eq!(call(&mut bringing, &["SLOTMOVE", "CONFIRM"]), Value::Int(1));
@@ -445,6 +444,18 @@ fn a_restore_can_be_begun_again_wherever_it_ended() {
     }
 }
 
+/// Begins a restore; its number.
+fn begin_restore(cluster: &Cluster) -> String {
+    let mut number = None;
+    wait_until("it gives a number", || {
+        if let Some(Value::Simple(line)) = cluster.ask_config(&["CLUSTER", "RESTORE", "BEGIN"]) {
+            number = String::from_utf8_lossy(&line).strip_prefix("restore ").map(str::to_owned);
+        }
+        number.is_some()
+    });
+    number.expect("it was waited for")
+}
+
 /// It may have stood still while another was begun, and ended; and the master that had heard of that may have gone.
 #[test]
 fn who_brings_an_earlier_backup_changes_nothing_any_more() {
@@ -454,13 +465,7 @@ fn who_brings_an_earlier_backup_changes_nothing_any_more() {
         shard.is_some_and(|shard| shard.members.len() == 2)
     };
     wait_until("the shard has begun", || is_begun(&cluster));
-    let begin = |cluster: &Cluster| {
-        let Some(Value::Simple(line)) = cluster.ask_config(&["CLUSTER", "RESTORE", "BEGIN"]) else {
-            panic!("it gives no number")
-        };
-        String::from_utf8_lossy(&line).strip_prefix("restore ").expect("it is a number").to_owned()
-    };
-    let [first, second] = [begin(&cluster), begin(&cluster)];
+    let [first, second] = [begin_restore(&cluster), begin_restore(&cluster)];
     let master = |cluster: &Cluster| {
         let topology = cluster.topology().expect("it is there");
         topology.master_of(ShardId(0)).map(|server| server.id)
@@ -472,8 +477,13 @@ fn who_brings_an_earlier_backup_changes_nothing_any_more() {
         let reply = client.call(&["SLOTMOVE", "RESTORE", number]).expect("it answers");
         (client, reply)
     };
-    let (mut replaced, reply) = bring(&cluster, &second);
-    assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+    let mut replaced = None;
+    wait_until("its master has heard of it", || {
+        let (client, reply) = bring(&cluster, &second);
+        replaced = Some(client);
+        matches!(reply, Value::Int(_))
+    });
+    let mut replaced = replaced.expect("it was waited for");
     let (_latest, reply) = bring(&cluster, &second);
     assert!(matches!(reply, Value::Int(_)), "{reply:?}");
     let code = "#!lua name=old\nredis.register_function('f', function() return 1 end)";
@@ -506,13 +516,9 @@ fn shards_that_a_backup_does_not_reach_are_empty() {
     let id = topology.master_of(ShardId(1)).expect("there is one").id;
     let at: SocketAddr = other.place_of(id).parse().expect("it is an address");
     let mut former = Client::connect(at).expect("it serves");
-    let Some(Value::Simple(line)) = other.ask_config(&["CLUSTER", "RESTORE", "BEGIN"]) else {
-        panic!("it gives no number");
-    };
-    let line = String::from_utf8_lossy(&line).into_owned();
-    let number = line.strip_prefix("restore ").expect("it is a number");
+    let number = begin_restore(&other);
     wait_until("it takes what is brought", || {
-        matches!(former.call(&["SLOTMOVE", "RESTORE", number]).expect("it answers"), Value::Int(_))
+        matches!(former.call(&["SLOTMOVE", "RESTORE", &number]).expect("it answers"), Value::Int(_))
     });
     let code = "#!lua name=old\nredis.register_function('f', function() return 1 end)";
     assert_eq!(call(&mut former, &["FUNCTION", "LOAD", code]), Value::Bulk(b"old".to_vec()));

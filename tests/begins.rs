@@ -26,6 +26,14 @@ fn field(client: &mut Client, name: &str) -> String {
     line.unwrap_or_else(|| panic!("{name} is not in {info}")).trim_end().to_owned()
 }
 
+/// The reply to what was asked before, and a field behind it, which the server has looked up without waiting for anybody between the two.
+fn field_behind(client: &mut Client, name: &str) -> [String; 2] {
+    client.send_request(&["INFO", "persistence"]).unwrap();
+    let [before, info] = [(); 2].map(|()| String::from_utf8(client.read_reply().unwrap()).unwrap());
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    [before, value.unwrap_or_default().to_owned()]
+}
+
 fn is_complete(client: &mut Client) -> bool {
     ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|name| field(client, name) == "0")
 }
@@ -104,22 +112,26 @@ fn a_log_that_begins_amid_traffic_has_what_was_there_and_what_comes() {
     std::fs::remove_dir_all(&copy).unwrap();
 }
 
+/// What is made while the keys of a log that has just begun are copied: of more keys where the machine is so slow that they were copied before.
+fn amid_copying<T>(make: impl Fn(u64) -> Option<T>) -> T {
+    [300_000, 1_000_000, 3_000_000].into_iter().find_map(make).expect("it is still in progress")
+}
+
 #[test]
 fn a_log_that_is_not_complete_is_not_taken_for_all() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    let (keys, server, dir) = amid_copying(|keys| {
+        let server =
+            Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["SET", "before", "1"]);
+        call_well(&mut client, &["SAVE"]);
+        call_well(&mut client, &["DEBUG", "POPULATE", &keys.to_string()]);
+        assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes", "appendfsync", "always"]), "OK");
+        call_well(&mut client, &["SET", "while", "1"]);
+        let dir = copied(&server, "cut");
+        (field(&mut client, "aof_rewrite_in_progress") == "1").then_some((keys, server, dir))
+    });
     let mut client = server.connect().unwrap();
-    let dir = server.dir().with_extension("cut");
-    std::fs::create_dir_all(&dir).unwrap();
-    call_well(&mut client, &["SET", "before", "1"]);
-    call_well(&mut client, &["SAVE"]);
-    // Copying takes so long that nothing else needs to hold it up.
-    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes", "appendfsync", "always"]), "OK");
-    call_well(&mut client, &["SET", "while", "1"]);
-    for file in files(server.dir(), "", "") {
-        std::fs::copy(&file, dir.join(file.file_name().unwrap())).unwrap();
-    }
-    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
     let directives = ["--edition", "memory", "--appendonly", "yes", "--dir", text(&dir)];
     let refused = Server::start(tarn(), &directives).unwrap_err().to_string();
     assert!(refused.contains("remove all log-*: then what was there before counts"), "{refused}");
@@ -141,7 +153,7 @@ fn a_log_that_is_not_complete_is_not_taken_for_all() {
         std::fs::copy(&file, dir.join(file.file_name().unwrap())).unwrap();
     }
     let again = memory(&dir, &["--appendonly", "yes"]);
-    assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(300002)");
+    assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), format!("Int({})", keys + 2));
     drop(again);
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -291,10 +303,11 @@ fn without_a_log_bgrewriteaof_writes_append_only_files_that_a_redis_reads() {
 fn append_only_files_are_not_called_a_checkpoint_when_a_log_has_begun_meanwhile() {
     let server = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
     let mut client = server.connect().unwrap();
-    // Copying takes so long that the log begins beside it.
+    // Copying takes so long that the log begins beside it, as it is told to at once.
     call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
-    call_well(&mut client, &["BGREWRITEAOF"]);
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    let both = [&["BGREWRITEAOF"][..], &["CONFIG", "SET", "appendonly", "yes"]];
+    let replies = client.pipeline(&both.map(<[&str]>::to_vec)).unwrap();
+    assert_eq!(replies[1], b"+OK\r\n");
     wait_until("the log is complete", || is_complete(&mut client));
     let counts = || {
         let said = server.output();
@@ -348,7 +361,8 @@ fn a_script_that_keeps_the_log_from_its_completion_does_not_let_the_server_end_w
     let mut server = Server::start(tarn(), &directives).unwrap();
     let (mut client, mut script) = (server.connect().unwrap(), server.connect().unwrap());
     call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
-    call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    // In one go, so that it has its key before that is copied; its replies come together.
+    script.send_request(&["CONFIG", "SET", "appendonly", "yes"]).unwrap();
     let endless = "redis.call('SET', KEYS[1], '1') while true do end";
     script.send_request(&["EVAL", endless, "1", "key"]).unwrap();
     wait_until("it is slow", || ask(&mut client, &["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
@@ -371,8 +385,8 @@ fn an_end_waits_for_the_log_to_become_complete() {
         let mut server = Server::start(tarn(), &directives).unwrap();
         let mut client = server.connect().unwrap();
         call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
-        call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
-        assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+        client.send_request(&["CONFIG", "SET", "appendonly", "yes"]).unwrap();
+        assert_eq!(field_behind(&mut client, "aof_rewrite_in_progress"), ["+OK\r\n", "1"]);
         match by_signal {
             false => client.send_request(&["SHUTDOWN"]).unwrap(),
             true => signal(&server, "-TERM"),
@@ -387,21 +401,23 @@ fn an_end_waits_for_the_log_to_become_complete() {
 #[test]
 fn where_a_log_was_not_complete_what_was_saved_counts_and_not_older_append_only_files() {
     let directives = ["--edition", "memory", "--enable-debug-command", "yes", "--appendfsync", "always"];
-    let mut server = Server::start(tarn(), &directives).unwrap();
-    let mut client = server.connect().unwrap();
-    call_well(&mut client, &["SET", "key", "old"]);
-    call_well(&mut client, &["BGREWRITEAOF"]);
-    wait_until("it is written", || is_complete(&mut client));
-    server.restart().unwrap();
-    let mut client = server.connect().unwrap();
-    call_well(&mut client, &["SET", "key", "new"]);
-    call_well(&mut client, &["SAVE"]);
-    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
-    call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
-    let empty = copied(&server, "empty");
-    call_well(&mut client, &["SET", "while", "1"]);
-    let written = copied(&server, "written");
-    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+    let (mut server, empty, written) = amid_copying(|keys| {
+        let mut server = Server::start(tarn(), &directives).unwrap();
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["SET", "key", "old"]);
+        call_well(&mut client, &["BGREWRITEAOF"]);
+        wait_until("it is written", || is_complete(&mut client));
+        server.restart().unwrap();
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["SET", "key", "new"]);
+        call_well(&mut client, &["SAVE"]);
+        call_well(&mut client, &["DEBUG", "POPULATE", &keys.to_string()]);
+        call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+        let empty = copied(&server, "empty");
+        call_well(&mut client, &["SET", "while", "1"]);
+        let written = copied(&server, "written");
+        (field(&mut client, "aof_rewrite_in_progress") == "1").then_some((server, empty, written))
+    });
     server.kill();
     assert!(shown_by("check", &[text(&empty)]).contains("A start goes by what was saved before"));
     for edition in ["memory", "durable"] {
@@ -460,7 +476,9 @@ fn what_is_left_of_the_first_append_only_files_is_not_taken_for_some() {
     let mut server = Server::start(tarn(), &directives).unwrap();
     let mut client = server.connect().unwrap();
     let folder = server.dir().join("appendonlydir");
-    call_well(&mut client, &["DEBUG", "POPULATE", "200000"]);
+    call_well(&mut client, &["DEBUG", "POPULATE", "2000"]);
+    // So long that it is killed before its end.
+    call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
     call_well(&mut client, &["BGREWRITEAOF"]);
     wait_until("it has begun", || {
         folder.is_dir() && files(&folder, "appendonly.aof.1.base.rdb.", ".tmp").len() == 1

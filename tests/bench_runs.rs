@@ -5,6 +5,7 @@ use bench::Measurement;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use testkit::ask::wait_until;
 use testkit::{Program, Server};
 
 /// The program under test with the words behind `bench`.
@@ -107,7 +108,7 @@ fn a_stopped_server_shows_in_the_tail_and_in_the_series_of_an_open_loop() {
         assert!(status.success());
     };
     let mut client = server.connect().unwrap();
-    while client.call(&["DBSIZE"]).unwrap() == wire::Value::Int(0) {}
+    wait_until("it has begun", || client.call(&["DBSIZE"]).unwrap() != wire::Value::Int(0));
     signal("-STOP");
     std::thread::sleep(Duration::from_millis(200));
     signal("-CONT");
@@ -126,7 +127,7 @@ fn a_server_that_dies_ends_the_run_with_what_was_measured() {
     let words = format!("kv -t set -p {} --test-time 60 --json {}", port(&server), json.display());
     let running = bench(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut client = server.connect().unwrap();
-    while client.call(&["DBSIZE"]).unwrap() == wire::Value::Int(0) {}
+    wait_until("it has begun", || client.call(&["DBSIZE"]).unwrap() != wire::Value::Int(0));
     server.kill();
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -150,7 +151,7 @@ fn an_interrupt_shows_what_was_measured_so_far() {
         wire::Value::Bulk(text) => !String::from_utf8_lossy(&text).contains("keyspace_hits:0"),
         other => panic!("{other:?}"),
     };
-    while !hits(&mut client) {}
+    wait_until("it reads", || hits(&mut client));
     let interrupted = Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
     let output = running.wait_with_output().unwrap();

@@ -16,7 +16,7 @@ use wire::Value;
 /// Bombs of an ordinary test run.
 const STEPS: u64 = 40;
 /// How long a reply may take, with the kills on the way: a single call of the library cannot be ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Waits between two tries to end a script.
 const KILL_AFTER: Duration = Duration::from_millis(100);
 /// What the server may hold at most: what its one interpreter may, a reply made of that, and what both are made from.

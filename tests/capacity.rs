@@ -209,7 +209,7 @@ fn writes_are_refused_once_not_even_the_index_fits() {
     let server = Server::start(tarn(), &["--edition", "capacity", "--maxmemory", "5mb"]).unwrap();
     let mut client = server.connect().unwrap();
     let sets = |key: u64| words(&["SET", &format!("key:{key}"), "v"]);
-    let replies = ask(&mut client, &(0..1_000_000).map(sets).collect::<Vec<_>>());
+    let replies = ask(&mut client, &(0..200_000).map(sets).collect::<Vec<_>>());
     let there = replies.iter().filter(|reply| *reply == b"+OK\r\n").count();
     let refusal: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
     assert!(there > 20_000, "{there}");
@@ -263,11 +263,7 @@ fn without_a_ceiling_nothing_leaves_memory() {
 
 /// Waits until it is known of all keys whether they were there before.
 fn wait_until_resolved(client: &mut Client) {
-    let began = std::time::Instant::now();
-    while info(client, "store_keys_shadowing") > 0 {
-        assert!(began.elapsed().as_secs() < 20, "keys stay unresolved");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until("no key is unresolved", || info(client, "store_keys_shadowing") == 0);
 }
 
 #[test]
@@ -412,6 +408,9 @@ fn what_one_script_or_transaction_writes_stays_within_the_ceiling() {
     assert_eq!(shown(&mut subject::restart(&mut server)), before);
 }
 
+/// Long before all that is live is counted anew by itself.
+const RECOUNTED: Duration = Duration::from_secs(20);
+
 #[test]
 fn what_a_flush_took_away_counts_as_dead_at_once() {
     let server = start(&["--eager-spill", "yes"]);
@@ -425,7 +424,7 @@ fn what_a_flush_took_away_counts_as_dead_at_once() {
         client.call(flush).unwrap();
         let flushed = Instant::now();
         wait_until("they are dead", || live(&mut client) == 0);
-        assert!(flushed.elapsed() < Duration::from_secs(10), "{flush:?}: {:?}", flushed.elapsed());
+        assert!(flushed.elapsed() < RECOUNTED, "{flush:?}: {:?}", flushed.elapsed());
     }
     // What is left is counted with what went.
     client.call(&["SELECT", "1"]).unwrap();
@@ -440,7 +439,7 @@ fn what_a_flush_took_away_counts_as_dead_at_once() {
     client.call(&["FLUSHDB"]).unwrap();
     let flushed = Instant::now();
     wait_until("they are dead", || (few / 2..few * 2).contains(&live(&mut client)));
-    assert!(flushed.elapsed() < Duration::from_secs(10), "{:?}", flushed.elapsed());
+    assert!(flushed.elapsed() < RECOUNTED, "{:?}", flushed.elapsed());
 }
 
 #[test]

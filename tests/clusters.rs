@@ -122,7 +122,7 @@ impl Counting {
         std::thread::scope(|scope| {
             let clients = (0..Counting::CLIENTS).map(|client| {
                 let keys: Vec<String> = tags.iter().map(|tag| format!("count{client}{{{tag}}}")).collect();
-                let mut guided = Guided::new(cluster);
+                let mut guided = Guided::patient(cluster);
                 scope.spawn(move || {
                     let count = self.work(&mut guided, &keys);
                     keys.into_iter().map(|key| (key, count)).collect::<Vec<_>>()

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use testkit::ask::{ask, is_error, wait_until};
+use testkit::process::Deadline;
 use testkit::{Client, free_port};
 use topology::{ShardId, Topology};
 use wire::Value;
@@ -27,6 +27,7 @@ impl Config {
             .stdout(Stdio::piped())
             .spawn()
             .expect("tarn can be run");
+        let _deadline = Deadline::of(&child);
         let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
         let mut lines = lines.map_while(Result::ok);
         let is_ready = lines.any(|line| line.contains("Ready to accept connections"));
@@ -43,6 +44,7 @@ impl Config {
     fn end(mut self) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").arg(&id).status().expect("kill can be run").success());
+        let _deadline = Deadline::of(&self.child);
         assert!(self.child.wait().expect("it ends").success(), "SIGTERM ends it well");
     }
 }
@@ -164,12 +166,12 @@ fn a_shard_begins_and_has_all_slots() {
 
 /// What a config server answers that leads and has seen the store lately: on a disk that stands still it may say for a while that it does not.
 fn answered(client: &mut Client, words: &[&str]) -> Value {
-    loop {
-        let answer = call(client, words);
-        if !["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|code| is_error(&answer, code)) {
-            return answer;
-        }
-    }
+    let mut answer = Value::Null;
+    wait_until("it leads, and has seen the store", || {
+        answer = call(client, words);
+        !["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|code| is_error(&answer, code))
+    });
+    answer
 }
 
 #[test]
@@ -291,6 +293,7 @@ impl Up {
             .stdout(Stdio::piped())
             .spawn()
             .expect("tarn can be run");
+        let _deadline = Deadline::of(&child);
         let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
         let mut lines = lines.map_while(Result::ok);
         assert!(lines.any(|line| line.starts_with("Ctrl-C ends")), "the cluster does not come up");
@@ -301,6 +304,7 @@ impl Up {
     fn signal(&mut self, signal: &str) -> bool {
         let id = self.0.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().expect("kill can be run").success());
+        let _deadline = Deadline::of(&self.0);
         self.0.wait().expect("it ends").success()
     }
 }
@@ -400,6 +404,7 @@ fn begun_with(limit: &str, words: &[&str]) -> (Config, String) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("there is a shell");
+    let _deadline = Deadline::of(&child);
     let mut lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
     let mut printed = String::new();
     while !printed.contains("Ready to accept connections") {
@@ -418,7 +423,6 @@ fn a_config_server_has_files_for_its_clients() {
     assert!(!printed.contains("maxclients"), "{printed}");
     let mut clients: Vec<Client> = (0..150).map(|_| config.client()).collect();
     for client in &mut clients {
-        client.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
         assert_eq!(ask(client, &["PING"]), "PONG");
     }
     drop(clients);

@@ -5,7 +5,7 @@ use crate::{info, tarn};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
-use testkit::ask::{ask, call, text, wait_until};
+use testkit::ask::{accept, ask, call, text, wait_until};
 use testkit::relay::Way;
 use testkit::{Client, Relay, Server};
 use value::rdb::file::{FileValue, FileWriter};
@@ -108,7 +108,7 @@ fn an_empty_server_loads_what_comes_without_a_file() {
         });
         assert_eq!(call(&mut client, &["FCALL_RO", "g", "0"]), Value::Int(7), "{edition}");
         call(&mut first, &["SET", "behind", "1"]);
-        assert_eq!(call(&mut first, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut first, &["WAIT", "1", "100000"]), Value::Int(1));
         if edition == "durable" {
             replica.kill();
             replica.restart().unwrap();
@@ -197,7 +197,7 @@ fn who_makes_a_copy_of_what_it_follows_stays_with_its_master_and_obeys() {
         let mut client = middle.connect().unwrap();
         follow(&mut client, &master);
         wait_until("it has a copy", || field(&mut client, "master_link_status") == "up");
-        call(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
+        call(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "20000"]);
         let last = Server::start(tarn(), &["--edition", "memory"]).unwrap();
         follow(&mut last.connect().unwrap(), &middle);
         wait_until("a copy is made", || info(&mut client, "rdb_bgsave_in_progress") == 1);
@@ -316,7 +316,7 @@ fn what_comes_behind_the_end_of_a_copy_is_kept_nowhere() {
     call(&mut client, &["SET", "old", "data"]);
     let port = listener.local_addr().unwrap().port().to_string();
     assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &port]), Value::Simple(b"OK".to_vec()));
-    let (mut master, _) = listener.accept().unwrap();
+    let mut master = accept(&listener);
     let (mark, mut said) = ("m".repeat(40), Vec::new());
     while !said.windows(5).any(|word| word == b"PSYNC") {
         let mut some = [0; 1024];

@@ -18,6 +18,7 @@ use load::Refusals;
 use std::path::Path;
 use std::time::Duration;
 use sys::Prng;
+use testkit::ask::wait_until;
 use testkit::{Budget, Client, Server};
 use wire::Value;
 
@@ -115,9 +116,7 @@ fn audit_after(harm: impl FnOnce(&Path)) -> Result<Tally, String> {
 fn wait_until_grown(server: &Server) {
     let mut client: Client = subject::connect(server);
     let has_some = |reply| matches!(reply, Value::Int(50..));
-    while !has_some(client.call(&["DBSIZE"]).expect("the server answers")) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("something is written", || has_some(client.call(&["DBSIZE"]).expect("the server answers")));
 }
 
 #[test]

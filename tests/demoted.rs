@@ -40,7 +40,7 @@ fn no_copy_is_needed_where_parts_are_changed() {
         follow(&second, &first);
         follow(&third, &first);
         call(&mut client, &["SET", "a", "1"]);
-        assert_eq!(call(&mut client, &["WAIT", "2", "20000"]), Value::Int(2));
+        assert_eq!(call(&mut client, &["WAIT", "2", "100000"]), Value::Int(2));
         // From one replica of a master to another.
         follow(&third, &second);
         assert_eq!((full_copies(&first), full_copies(&second)), (2, 0), "{edition}");
@@ -49,7 +49,7 @@ fn no_copy_is_needed_where_parts_are_changed() {
         follow(&first, &second);
         let mut client = second.connect().unwrap();
         call(&mut client, &["SET", "b", "2"]);
-        assert_eq!(call(&mut client, &["WAIT", "2", "20000"]), Value::Int(2), "{edition}");
+        assert_eq!(call(&mut client, &["WAIT", "2", "100000"]), Value::Int(2), "{edition}");
         assert_eq!(full_copies(&second), 0, "{edition}: {}", second.last_lines());
         assert_eq!(call(&mut first.connect().unwrap(), &["GET", "b"]), text("2"));
     }
@@ -66,7 +66,7 @@ fn a_copy_that_is_gone_keeps_nobody_from_going_on() {
     follow(&replica, &master);
     call(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]);
     call(&mut client, &["SET", "behind", "1"]);
-    assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+    assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
     assert_eq!(full_copies(&master), 1, "{}", master.last_lines());
 }
 
@@ -90,7 +90,7 @@ fn copies_in_one_stream_keep_nobody_from_going_on_with_another() {
     follow(&last, &master);
     let mut above = master.connect().unwrap();
     call(&mut above, &["SET", "other", &"x".repeat(10_000)]);
-    assert_eq!(call(&mut above, &["WAIT", "2", "20000"]), Value::Int(2));
+    assert_eq!(call(&mut above, &["WAIT", "2", "100000"]), Value::Int(2));
     follow(&last, &middle);
     assert_eq!(full_copies(&middle), 1, "{}", middle.last_lines());
 }
@@ -125,11 +125,11 @@ fn who_follows_again_knows_its_masters_database() {
         call(&mut client, &["SELECT", "3"]);
         follow(&replica, &master);
         call(&mut client, &["SET", "a", "1"]);
-        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
         promote(&replica);
         follow(&replica, &master);
         call(&mut client, &["SET", "b", "1"]);
-        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
         promote(&replica);
         if edition != "memory" {
             replica.kill();
@@ -137,7 +137,7 @@ fn who_follows_again_knows_its_masters_database() {
         }
         follow(&replica, &master);
         call(&mut client, &["SET", "c", "1"]);
-        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
         let mut there = replica.connect().unwrap();
         call(&mut there, &["SELECT", "3"]);
         assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(3), "{edition}");
@@ -156,7 +156,7 @@ fn what_is_written_beside_a_master_is_in_no_stream_and_goes_when_its_time_is_up(
         let mut between = middle.connect().unwrap();
         call(&mut between, &["CONFIG", "SET", "replica-read-only", "no"]);
         assert_eq!(call(&mut between, &["SET", "own", "1"]), ok());
-        assert_eq!(call(&mut between, &["SET", "short", "1", "PX", "50"]), ok());
+        assert_eq!(call(&mut between, &["SET", "short", "1", "PX", "2000"]), ok());
         assert_eq!(info(&mut between, "slave_expires_tracked_keys"), 1);
         call(&mut master.connect().unwrap(), &["SET", "theirs", "1"]);
         wait_until("it is through", || call(&mut last.connect().unwrap(), &["GET", "theirs"]) == text("1"));
@@ -299,7 +299,7 @@ fn what_is_published_on_a_master_reaches_who_listens_on_its_replicas() {
         for listener in &mut listening {
             assert_eq!(listener.read_value().unwrap(), message, "{edition}");
         }
-        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
         wait_until("it is through", || {
             let mut there = last.connect().unwrap();
             call(&mut there, &["SELECT", "2"]);

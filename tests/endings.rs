@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::ask::{call, wait_until};
+use testkit::process::Deadline;
 use testkit::{Program, Server};
 use wire::Value;
 
@@ -22,6 +23,7 @@ fn end_behind(line: &str, directives: &[&str]) -> (Option<i32>, String) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let _deadline = Deadline::of(&child);
     let mut said = String::new();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut is_told = false;

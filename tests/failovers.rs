@@ -334,7 +334,7 @@ fn a_target_that_refuses_changes_nothing() {
         assert_eq!(call(&mut client, &["SET", "a", "1"]), ok());
         assert_eq!(fail_over_to(&mut client, replica.address(), &[]), ok());
         // Held back until this server is master again, or refused for as long as it is none.
-        while is_error(&call(&mut writer, &["SET", "a", "2"]), "READONLY") {}
+        wait_until("it is written", || !is_error(&call(&mut writer, &["SET", "a", "2"]), "READONLY"));
         wait_until("it is over", || state(&mut client) == "no-failover");
         assert_eq!(field(&mut client, "role"), "master");
         assert!(master.output().contains("aborted: Failover target rejected psync request"));

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::ask::{call_line, text, wait_until};
+use testkit::ask::{accept, call_line, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -43,7 +43,7 @@ impl Holder {
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "600000", "KEYS", "sent"];
         words.extend(keys);
         client.send_request(&words).unwrap();
-        let target = listener.accept().unwrap().0;
+        let target = accept(&listener);
         Holder { client, target }
     }
 
@@ -54,12 +54,15 @@ impl Holder {
     }
 }
 
+/// Waits until so many clients wait for keys.
+fn await_blocked(client: &mut Client, count: u64) {
+    wait_until("they wait", || crate::info(client, "blocked_clients") >= count);
+}
+
 /// Waits for the server's time to go on.
 fn let_time_pass(client: &mut Client) {
     call_line(client, "SET passing value PX 100");
-    while call_line(client, "EXISTS passing") == Value::Int(1) {
-        thread::yield_now();
-    }
+    wait_until("time has passed", || call_line(client, "EXISTS passing") == Value::Int(0));
 }
 
 #[test]
@@ -68,16 +71,16 @@ fn a_time_to_live_begins_when_its_command_has_its_key() {
     let mut clients: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
     let mut other = server.connect().unwrap();
     let holder = Holder::new(&server, &["alone", "queued", "by-script", "of-two"]);
-    send(&mut clients[0], "SET alone value PX 5000");
+    send(&mut clients[0], "SET alone value PX 500000");
     assert_eq!(call_line(&mut clients[1], "MULTI"), Value::Simple(b"OK".to_vec()));
-    call_line(&mut clients[1], "SET queued value PX 5000");
+    call_line(&mut clients[1], "SET queued value PX 500000");
     send(&mut clients[1], "EXEC");
-    let script = "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 5000)";
+    let script = "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 500000)";
     clients[2].send_request(&["EVAL", script, "1", "by-script", "value"]).unwrap();
     call_line(&mut other, "RPUSH numbers 1 2");
     send(&mut clients[3], "SORT numbers STORE of-two");
     let_time_pass(&mut other);
-    call_line(&mut other, "SET mark value PX 5000");
+    call_line(&mut other, "SET mark value PX 500000");
     let mark = int(&call_line(&mut other, "PEXPIRETIME mark"));
     holder.release();
     for client in &mut clients {
@@ -110,7 +113,7 @@ fn one_who_waits_for_several_keys_is_served_whoever_holds_the_others() {
             call_line(&mut other, "XGROUP CREATE read g 0 MKSTREAM");
         }
         send(&mut waiter, wait);
-        while crate::info(&mut other, "blocked_clients") == 0 {}
+        await_blocked(&mut other, 1);
         let holder = Holder::new(&server, &["two", "read"]);
         assert!(!matches!(call_line(&mut other, push), Value::Error(_)));
         let served = waiter.read_value().unwrap();
@@ -134,7 +137,7 @@ fn nobody_takes_what_was_pushed_for_one_who_moves_it_to_a_key_in_use() {
     for round in 0..20 {
         send(&mut mover, "BLMOVE source target LEFT LEFT 0");
         send(&mut last, "BLPOP target 0");
-        while crate::info(&mut pusher, "blocked_clients") < 2 {}
+        await_blocked(&mut pusher, 2);
         let holder = Holder::new(&server, &["target"]);
         send(&mut pusher, &format!("RPUSH source {round}"));
         send(&mut thief, "LPOP source");
@@ -154,14 +157,14 @@ fn one_who_waits_is_served_while_a_script_has_another_of_its_keys() {
     let (mut waiter, mut other) = (server.connect().unwrap(), server.connect().unwrap());
     let mut script = server.connect().unwrap();
     send(&mut waiter, "BLPOP one two 0");
-    while crate::info(&mut other, "blocked_clients") == 0 {}
+    await_blocked(&mut other, 1);
     let endless = "while true do redis.call('EXISTS', KEYS[1]) end";
     script.send_request(&["EVAL", endless, "1", "two"]).unwrap();
     // Whoever asks for its key is held back by now, or waits.
     let_time_pass(&mut other);
     assert_eq!(call_line(&mut other, "RPUSH one element"), Value::Int(1));
     assert_eq!(waiter.read_value().unwrap(), Value::Array(vec![text("one"), text("element")]));
-    while call_line(&mut other, "SCRIPT KILL") != Value::Simple(b"OK".to_vec()) {}
+    wait_until("it is ended", || call_line(&mut other, "SCRIPT KILL") == Value::Simple(b"OK".to_vec()));
     assert!(matches!(script.read_value().unwrap(), Value::Error(_)));
 }
 
@@ -186,7 +189,7 @@ fn no_element_goes_past_those_who_wait() {
         let (mut waiter, mut pusher) = (address.connect().unwrap(), address.connect().unwrap());
         for round in 0..rounds {
             send(&mut waiter, "BLPOP one two 0");
-            while crate::info(&mut pusher, "blocked_clients") == 0 {}
+            await_blocked(&mut pusher, 1);
             call_line(&mut pusher, &format!("RPUSH one {round}"));
             let served = Value::Array(vec![text("one"), text(&round.to_string())]);
             assert_eq!(waiter.read_value().unwrap(), served, "somebody else took it");
@@ -424,7 +427,7 @@ fn a_served_client_is_told_of_its_own_change_behind_the_reply() {
             waiter.read_value().unwrap();
         }
         send(&mut waiter, "BLMOVE source target LEFT LEFT 0");
-        while crate::info(&mut other, "blocked_clients") == 0 {}
+        await_blocked(&mut other, 1);
         other.call(&["RPUSH", "source", "element"]).unwrap();
         // What the other has done comes first, then the reply, then what the request did.
         let invalid = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\n{key}\r\n");

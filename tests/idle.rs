@@ -22,7 +22,7 @@ fn wake_ups(pid: u32) -> u64 {
 
 /// Waits until a server rests, and fails if it does not.
 fn rests(server: &Server, when: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(240);
     let mut seen = Vec::new();
     while Instant::now() < deadline {
         let (began, before) = (Instant::now(), wake_ups(server.pid()));

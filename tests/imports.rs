@@ -4,8 +4,8 @@ use crate::operators::{shown_by, text};
 use crate::tarn;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
-use testkit::ask::call_well;
+use std::time::SystemTime;
+use testkit::ask::{call_well, wait_until};
 use testkit::generate::{Generator, Request, words};
 use testkit::{Client, Program, Server, spec};
 use wire::Value;
@@ -50,17 +50,12 @@ pub fn fill(client: &mut Client) {
 
 pub fn rewrite(client: &mut Client) {
     call_well(client, &["BGREWRITEAOF"]);
-    let begun = Instant::now();
-    loop {
+    wait_until("it is written", || {
         let Value::Bulk(figures) = call_well(client, &["INFO", "persistence"]) else {
             panic!("INFO gives a text")
         };
-        if String::from_utf8_lossy(&figures).contains("aof_rewrite_in_progress:0") {
-            return;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "the rewrite goes on");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        String::from_utf8_lossy(&figures).contains("aof_rewrite_in_progress:0")
+    });
 }
 
 /// All that a Redis holds: keys, what they hold, when they expire, groups of streams, and functions.
@@ -256,17 +251,23 @@ fn single_files_of_older_versions_come_over() {
 
 #[test]
 fn keys_whose_time_came_while_nobody_ran_do_not_come_back() {
-    let mut source = redis(&[]);
-    let mut client = source.connect().unwrap();
-    call_well(&mut client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
-    call_well(&mut client, &["SET", "stays", "1"]);
-    call_well(&mut client, &["SET", "base", "1", "PX", "1500"]);
-    rewrite(&mut client);
-    call_well(&mut client, &["SET", "goes", "1", "PX", "1500"]);
-    call_well(&mut client, &["APPEND", "goes", "2"]);
-    call_well(&mut client, &["APPEND", "base", "2"]);
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    // A moment that comes after the last of it is written, however slow the machine is.
+    let (mut margin, mut soon, mut source) = (750, 0, redis(&[]));
+    while now() >= soon {
+        (margin, source) = (2 * margin, redis(&[]));
+        let mut client = source.connect().unwrap();
+        soon = now() + margin;
+        call_well(&mut client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
+        call_well(&mut client, &["SET", "stays", "1"]);
+        call_well(&mut client, &["SET", "base", "1", "PXAT", &soon.to_string()]);
+        rewrite(&mut client);
+        call_well(&mut client, &["SET", "goes", "1", "PXAT", &soon.to_string()]);
+        call_well(&mut client, &["APPEND", "goes", "2"]);
+        call_well(&mut client, &["APPEND", "base", "2"]);
+    }
     source.kill();
-    std::thread::sleep(Duration::from_millis(1600));
+    wait_until("their time is up", || now() > soon);
     let found = carried_over(source.dir());
     assert!(found.len() == 2 && found[1].starts_with("0 stays:"), "{found:?}");
 }

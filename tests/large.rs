@@ -156,9 +156,7 @@ fn in_order(reply: &Value, together: usize) -> String {
 }
 
 fn wait_for_checkpoint(client: &mut Client) {
-    while info(client, "aof_rewrite_in_progress") == 1 {
-        std::thread::yield_now();
-    }
+    testkit::ask::wait_until("it is written", || info(client, "aof_rewrite_in_progress") == 0);
     let Value::Bulk(text) = call_line_well(client, "INFO persistence") else {
         panic!("INFO is a bulk string")
     };

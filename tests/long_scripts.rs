@@ -5,8 +5,8 @@ use crate::replicas::{agree, field, follow, master};
 use crate::tarn;
 use std::slice;
 use std::thread;
-use std::time::{Duration, Instant};
-use testkit::ask::{ask, is_error, ok, wait_until};
+use std::time::Instant;
+use testkit::ask::{PATIENCE, ask, is_error, ok, wait_until};
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -25,22 +25,25 @@ fn start(args: &[&str]) -> (Server, Vec<Client>) {
     (server, clients)
 }
 
+/// Asks until a script is known to be busy.
+fn await_busy(client: &mut Client, request: &[&str]) {
+    wait_until("the script is slow", || is_error(&client.call(request).unwrap(), "BUSY"));
+}
+
 /// Ends these scripts, each as soon as it is slow: one call ends all that are.
 fn kill(client: &mut Client, scripts: &mut [Client]) {
-    let until = Instant::now() + Duration::from_secs(20);
     for script in scripts {
-        loop {
+        wait_until("a script is slow, and ended", || {
             let reply = client.call(&["SCRIPT", "KILL"]).unwrap();
             assert!(reply == ok() || is_error(&reply, "NOTBUSY"), "{reply:?}");
             let (replies, _) = script.read_arrived().unwrap();
-            if let [reply] = replies.as_slice() {
-                let text = String::from_utf8_lossy(reply);
-                assert!(text.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{text}");
-                break;
-            }
-            assert!(Instant::now() < until, "no script is slow");
-            thread::yield_now();
-        }
+            let text = replies.iter().map(|reply| String::from_utf8_lossy(reply)).collect::<String>();
+            assert!(
+                text.is_empty() || text.starts_with("-ERR Script killed by user with SCRIPT KILL..."),
+                "{text}"
+            );
+            !text.is_empty()
+        });
     }
 }
 
@@ -115,9 +118,7 @@ fn a_script_that_holds_all_keys_leaves_the_rest_of_the_server_alone() {
     let (_server, mut clients) = start(&["--busy-reply-threshold", "50"]);
     let mut script = clients.remove(0);
     script.send_request(&["EVAL", ENDLESS_UNDECLARED, "0"]).unwrap();
-    while !is_error(&clients[0].call(&["GET", "key"]).unwrap(), "BUSY") {
-        thread::yield_now();
-    }
+    await_busy(&mut clients[0], &["GET", "key"]);
     for client in &mut clients {
         assert_eq!(client.call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
         assert!(matches!(client.call(&["CLIENT", "ID"]).unwrap(), Value::Int(_)));
@@ -138,9 +139,7 @@ fn requests_that_lack_words_or_rights_are_refused_while_a_script_holds_all_keys(
     };
     let mut script = clients.remove(0);
     script.send_request(&["EVAL", ENDLESS_UNDECLARED, "0"]).unwrap();
-    while !is_error(&clients[0].call(&["GET", "key"]).unwrap(), "BUSY") {
-        thread::yield_now();
-    }
+    await_busy(&mut clients[0], &["GET", "key"]);
     let mut stranger = server.connect().unwrap();
     assert!(is_error(&stranger.call(&["GET", "key"]).unwrap(), "NOAUTH"));
     assert!(is_error(&clients[0].call(&["GET"]).unwrap(), "ERR wrong number of arguments"));
@@ -180,9 +179,10 @@ fn connections_that_wait_for_keys_or_messages_move_with_what_they_wait_for() {
         }
     }
     script.send_request(&["EVAL", ENDLESS, "1", "key"]).unwrap();
-    while !matches!(other.call(&["PUBLISH", "channel", "text"]).unwrap(), Value::Int(n) if n > 0) {
-        thread::yield_now();
-    }
+    wait_until(
+        "somebody listens",
+        || matches!(other.call(&["PUBLISH", "channel", "text"]).unwrap(), Value::Int(n) if n > 0),
+    );
     for (number, client) in clients.iter_mut().enumerate() {
         if number < blocked {
             other.call(&["RPUSH", &format!("list:{number}"), "element"]).unwrap();
@@ -199,14 +199,10 @@ fn whoever_brings_what_somebody_moves_on_waits_for_the_script_that_has_the_targe
     let (mut script, mut waiter, mut other) = (clients.remove(0), clients.remove(0), clients.remove(0));
     waiter.send_request(&["BLMOVE", "from", "to", "LEFT", "LEFT", "30"]).unwrap();
     let blocked = |info: Value| matches!(info, Value::Bulk(text) if String::from_utf8_lossy(&text).contains("blocked_clients:1"));
-    while !blocked(other.call(&["INFO", "clients"]).unwrap()) {
-        thread::yield_now();
-    }
+    wait_until("it waits", || blocked(other.call(&["INFO", "clients"]).unwrap()));
     script.send_request(&["EVAL", ENDLESS, "1", "to"]).unwrap();
     // Until it is slow, commands on its key go through or wait.
-    while !is_error(&other.call(&["FUNCTION", "KILL"]).unwrap(), "BUSY") {
-        thread::yield_now();
-    }
+    await_busy(&mut other, &["FUNCTION", "KILL"]);
     pusher.send_request(&["RPUSH", "from", "element"]).unwrap();
     // Nobody sees the element before it is moved, and nobody else waits.
     assert_eq!(other.call(&["LLEN", "from"]).unwrap(), Value::Int(0));
@@ -279,12 +275,8 @@ fn everybody_is_told_of_a_busy_script_where_that_is_wanted() {
     for begins in ["MULTI", "PING"] {
         clients[1].call(&[begins]).unwrap();
         script.send_request(&["EVAL", ENDLESS, "1", "key"]).unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
         let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
-        while !is_error(&clients[0].call(&["PING"]).unwrap(), busy) {
-            assert!(Instant::now() < until, "nobody is told");
-            thread::yield_now();
-        }
+        wait_until("somebody is told", || is_error(&clients[0].call(&["PING"]).unwrap(), busy));
         for line in [&["GET", "another"][..], &["INFO"], &["CONFIG", "GET", "port"], &["EXEC"], &["DBSIZE"]] {
             let reply = clients[1].call(line).unwrap();
             let discarded = format!("EXECABORT Transaction discarded because of: {busy}");
@@ -386,7 +378,7 @@ fn a_masters_stream_comes_to_its_turn_behind_scripts_that_overlap() {
     let began = Instant::now();
     let mut runs = [false; 2];
     while offset(&mut there, "slave_repl_offset") < end {
-        assert!(began.elapsed() < Duration::from_secs(20), "it has no turn: {}", replica.last_lines());
+        assert!(began.elapsed() < PATIENCE, "it has no turn: {}", replica.last_lines());
         let key = format!("k:{turn}");
         scripts[turn].send_request(&["EVAL_RO", LONG, "1", &key]).unwrap();
         runs[turn] = true;

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-use testkit::ask::{call, is_error, ok, text};
+use std::time::Duration;
+use testkit::ask::{PATIENCE, call, is_error, ok, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -151,9 +151,6 @@ fn connections_of_a_worker_that_waits_for_a_target_are_served() {
     }
 }
 
-/// Longer than anybody is held up who waits for nothing that ends later.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// A target that says nothing for as long as the connections live that it hands out.
 struct Silent {
     port: String,
@@ -245,9 +242,7 @@ fn who_needs_a_key_that_waits_for_the_disk_to_migrate_waits_for_it_and_nobody_el
     assert_eq!(call(&mut last, &["DEBUG", "DISK-HANG", "1"]), ok());
     clients[0].send_request(&["APPEND", "key", "w"]).unwrap();
     let is_done = |list: Value| matches!(list, Value::Bulk(list) if String::from_utf8_lossy(&list).contains("cmd=append"));
-    while !is_done(call(&mut last, &["CLIENT", "LIST"])) {
-        std::thread::yield_now();
-    }
+    wait_until("it is done", || is_done(call(&mut last, &["CLIENT", "LIST"])));
     let silent = Silent::listen();
     // Each is on a worker that is free.
     for client in &mut clients[1..6] {
@@ -281,15 +276,8 @@ fn a_server_that_ends_waits_for_no_target() {
         other.send_request(&["GET", "key"]).unwrap();
         let status = Command::new("kill").args(["-TERM", &server.pid().to_string()]).status();
         assert!(status.unwrap().success());
-        let until = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = server.ended().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < until, "it does not end:\n{}", server.output());
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        assert!(status.success(), "{}", server.output());
+        wait_until("it ends", || server.ended().unwrap().is_some());
+        assert!(server.ended().unwrap().unwrap().success(), "{}", server.output());
         assert!(is_error(&migrating.read_value().unwrap(), "IOERR"));
         server.restart().unwrap();
         assert_eq!(call(&mut server.connect().unwrap(), &["GET", "key"]), text("v"));

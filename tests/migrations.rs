@@ -160,7 +160,7 @@ impl Load {
             let (is_over, written) = (is_over.clone(), written.clone());
             let mut client = Client::connect(*place).unwrap();
             // Who writes is held until a cut-over is over, and what has come of it is looked at.
-            client.stream().set_read_timeout(Some(Duration::from_secs(180))).unwrap();
+            client.stream().set_read_timeout(Some(Duration::from_secs(300))).unwrap();
             let mut random = Prng::from_seed(seed + number as u64);
             thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -399,12 +399,12 @@ fn a_target_that_is_behind_does_not_take_away_what_was_given_more_time() {
     let mut client = source.connect().unwrap();
     let mut import = Import::begin(source.address(), relay.address(), &["--verify"]);
     import.await_stream();
-    for line in ["HSET session a 1 b 2", "PEXPIRE session 8000", "SET short 1 PX 8000"] {
+    for line in ["HSET session a 1 b 2", "PEXPIRE session 20000", "SET short 1 PX 20000"] {
         call_line_well(&mut client, line);
     }
     let mut here = target.connect().unwrap();
     wait_until("it is there", || call_line(&mut here, "EXISTS session short") == Value::Int(2));
-    let over = now_ms(&mut client).unwrap() + 8000;
+    let over = now_ms(&mut client).unwrap() + 20_000;
     relay.stop(Way::There);
     for line in ["HSET session c 3", "PEXPIRE session 100000"] {
         call_line_well(&mut client, line);
@@ -531,12 +531,12 @@ fn the_source_is_acknowledged_what_the_target_has() {
     import.await_stream();
     let mut client = source.connect().unwrap();
     call_line_well(&mut client, "SET k 1");
-    assert_eq!(call_line(&mut client, "WAIT 1 20000"), Value::Int(1));
+    assert_eq!(call_line(&mut client, "WAIT 1 100000"), Value::Int(1));
     relay.stop(Way::There);
     call_line_well(&mut client, "SET k 2");
     assert_eq!(call_line(&mut client, "WAIT 1 1500"), Value::Int(0), "the target has not answered");
     relay.mend();
-    assert_eq!(call_line(&mut client, "WAIT 1 20000"), Value::Int(1));
+    assert_eq!(call_line(&mut client, "WAIT 1 100000"), Value::Int(1));
     assert_eq!(call_line(&mut target.connect().unwrap(), "GET k"), text("2"));
     import.cut_over();
 }

@@ -5,13 +5,10 @@ use crate::imports::run;
 use crate::tarn;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use testkit::ask::{ask, wait_until};
+use std::time::Instant;
+use testkit::ask::{PATIENCE, ask, wait_until};
 use testkit::{Client, Server};
 use wire::Value;
-
-/// Longest wait for anything here.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()

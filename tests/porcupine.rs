@@ -37,14 +37,19 @@ fn porcupine() -> &'static PathBuf {
 /// Has a history checked.
 ///
 /// # Panics
-/// If that takes longer than a minute for a key.
+/// If that takes longer than five minutes for a key.
 pub fn judge(history: &str) -> Verdict {
-    decide(history).expect("porcupine comes to an end")
+    decide_within("300", history).expect("porcupine comes to an end")
 }
 
-/// The same; None: it takes longer than that.
+/// The same; None: it takes longer than half a minute for a key.
 pub fn decide(history: &str) -> Option<Verdict> {
-    let mut tool = Command::new(porcupine()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    decide_within("30", history)
+}
+
+fn decide_within(seconds: &str, history: &str) -> Option<Verdict> {
+    let mut tool = Command::new(porcupine());
+    let mut tool = tool.arg(seconds).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // It prints nothing before it has read all.
     tool.stdin.take().expect("stdin was piped").write_all(history.as_bytes()).unwrap();
     let output = tool.wait_with_output().unwrap();

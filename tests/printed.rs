@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use testkit::ask::{ask, call_well};
+use testkit::process::Deadline;
 use testkit::{Client, Program, Server};
 
 /// A kind of command that is not run.
@@ -266,6 +267,7 @@ impl Sandbox {
         // The last one counts.
         let command = format!("exec {} --port 0", self.line(command));
         let mut child = self.shell(&command).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let _deadline = Deadline::of(&child);
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         while !said.contains("Ready to accept connections") {
@@ -284,6 +286,7 @@ impl Sandbox {
         let Some(mut running) = self.running.take() else { return };
         let pid = running.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let _deadline = Deadline::of(&running.child);
         let mut said = String::new();
         std::io::Read::read_to_string(&mut running.output, &mut said).unwrap();
         assert!(running.child.wait().unwrap().success(), "{said}");

@@ -12,7 +12,7 @@ use wire::Value;
 
 /// Keys that are there before, and how long each takes of a copy, in microseconds, until that is let go.
 const BALLAST: usize = 3000;
-const DELAY: &str = "20000";
+const DELAY: &str = "200000";
 
 /// So many bytes of the stream are done, at least, while a copy is made.
 const MEANWHILE: u64 = 50_000;

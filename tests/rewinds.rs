@@ -176,7 +176,7 @@ fn what_a_former_master_wrote_ahead_is_cut_and_it_goes_on_without_a_copy() {
         // What comes is taken, and is there after a kill.
         let mut client = pair.second.connect().unwrap();
         call_well(&mut client, &["SET", "behind", "1"]);
-        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        assert_eq!(call(&mut client, &["WAIT", "1", "100000"]), Value::Int(1));
         pair.first.restart().unwrap();
         assert_eq!(
             call(&mut pair.first.connect_loaded().unwrap(), &["GET", "behind"]),

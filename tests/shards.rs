@@ -24,9 +24,12 @@ fn error(value: &Value) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
+/// For nodes of which none is to be left behind because the machine has no time for it. No master is replaced but by command.
+const PATIENT: [&str; 4] = ["--shard-silence", "5000", "--shard-lease", "5100"];
+
 /// A member takes the place of its master by command, and that one follows.
 fn goes_to_and_fro(editions: &[&str]) {
-    let shard = Shard::begin(editions, editions.len() - 1, &[]);
+    let shard = Shard::begin(editions, editions.len() - 1, &PATIENT);
     for turn in 0..3 {
         let master = shard.wait_until_whole();
         let next = (master + 1) % editions.len();
@@ -125,7 +128,7 @@ fn the_master_changes_while_everybody_writes() {
 
 #[test]
 fn what_anybody_says_ends_no_reign() {
-    let shard = Shard::begin(&["durable", "memory"], 1, &["--shard-failover", "0"]);
+    let shard = Shard::begin(&["durable", "memory"], 1, &PATIENT);
     let master = shard.wait_until_whole();
     let mut client = shard.nodes[master].connect().unwrap();
     assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
@@ -196,7 +199,8 @@ fn a_node_that_knows_nothing_answers_at_once() {
 /// Has the master of a pair write something that only it has, and the other take its place. Gives the client that wrote, and who was master.
 fn part(shard: &Shard) -> (testkit::Client, usize) {
     let former = shard.wait_until_whole();
-    let mut client = shard.nodes[former].connect().unwrap();
+    // There may be no reply to what it writes last.
+    let mut client = shard::connect(shard.nodes[former].server.address()).unwrap();
     assert_eq!(call(&mut client, &["SET", "k", "acknowledged"]), ok());
     // What it says does not arrive any more, nor can it ask for another set.
     shard.nodes[former].relay.stop(Way::Back);
@@ -376,15 +380,15 @@ fn a_pair_acknowledges_what_takes_longer_to_come_than_silence() {
 
 #[test]
 fn a_master_whose_disk_hangs_keeps_its_member_and_is_replaced_by_command() {
-    let mut shard =
-        Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "0", "--enable-debug-command", "yes"]);
+    let directives = ["--shard-silence", "1500", "--shard-lease", "1600", "--enable-debug-command", "yes"];
+    let mut shard = Shard::begin(&["durable", "durable"], 1, &directives);
     let master = shard.wait_until_whole();
     let mut client = shard.nodes[master].connect().unwrap();
     assert_eq!(call(&mut client, &["SET", "k", "acknowledged"]), ok());
     assert_eq!(call(&mut client, &["DEBUG", "DISK-HANG", "1"]), ok());
     client.send_request(&["SET", "k", "never"]).unwrap();
     // For longer than a member may be silent; nothing is to happen meanwhile.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(std::time::Duration::from_millis(4000));
     let next = &shard.nodes[1 - master];
     assert_eq!(call(&mut next.connect().unwrap(), &["INSYNC", "PROMOTE"]), ok());
     wait_until("it is master", || next.standing().is_some_and(|own| own["role"] == "master"));

@@ -101,13 +101,8 @@ fn writes_stop_after_a_snapshot_that_failed() {
     // A folder of that name, which no file can replace.
     std::fs::create_dir_all(server.dir().join("dump.rdb/in-the-way")).unwrap();
     ask(&["BGSAVE"]);
-    let begun = std::time::Instant::now();
-    while !ask(&["SET", "key", "2"])
-        .starts_with("MISCONF Redis is configured to save RDB snapshots, but it's")
-    {
-        assert!(begun.elapsed().as_secs() < 10, "writes go on");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let refused = "MISCONF Redis is configured to save RDB snapshots, but it's";
+    wait_until("writes are refused", || ask(&["SET", "key", "2"]).starts_with(refused));
     assert!(ask(&["PING"]).starts_with("MISCONF "));
     assert!(ask(&["EVAL", "return redis.call('set', 'key', 1)", "0"]).starts_with("MISCONF "));
     assert!(ask(&["EVAL", "#!lua\nreturn 1", "0"]).starts_with("MISCONF "));
@@ -131,9 +126,7 @@ fn shutdown_saves_or_not_as_it_was_told() {
         client.call(&["SET", "second", "1"]).unwrap();
         // The connection closes without a reply.
         assert!(client.call(&["SHUTDOWN", word]).is_err());
-        while server.ended().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        wait_until("it has ended", || server.ended().unwrap().is_some());
         server.restart().unwrap();
         assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), size, "{word}");
     }

@@ -49,7 +49,7 @@ const BYTES_PER_KEY: u64 = 720;
 /// What the ceiling says of resident memory beside itself: the program, and what the allocator holds back.
 const RESIDENT_SLACK_BYTES: u64 = 64 << 20;
 /// The number of keys must come to what the models say within this time, for a loaded machine.
-const COUNT_SECONDS_MAX: u64 = 20;
+const COUNT_SECONDS_MAX: u64 = 180;
 
 /// How a stretch of traffic ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

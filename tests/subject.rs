@@ -105,9 +105,9 @@ pub fn restart(server: &mut Server) -> Client {
         client.call(&["BGREWRITEAOF"]).expect("the server answers");
         let is_done =
             |info: Value| matches!(info, Value::Bulk(text) if has_line(&text, "aof_rewrite_in_progress:0"));
-        while !is_done(client.call(&["INFO", "persistence"]).expect("the server answers")) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        testkit::ask::wait_until("it is written", || {
+            is_done(client.call(&["INFO", "persistence"]).expect("the server answers"))
+        });
     }
     client
 }

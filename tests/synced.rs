@@ -16,7 +16,7 @@ use wire::Value;
 
 const WRITERS: u64 = 4;
 /// `sync-timeout` where writes are to be taken, or several are to be under way before it ends.
-const PATIENT_MS: &str = "3000";
+const PATIENT_MS: &str = "8000";
 /// And where one is to end.
 const HASTY_MS: u64 = 400;
 
@@ -106,8 +106,8 @@ fn times(client: &mut Client, command: &str) -> u64 {
 fn each_write_that_waits_fails(relay: &Relay, master: &Server, [writer, other]: [&mut Client; 2]) {
     let (mut reader, mut witness) = (master.connect().unwrap(), master.connect().unwrap());
     relay.stop(Way::There);
-    other.send_request(&["BLPOP", "list", "9"]).unwrap();
-    reader.send_request(&["XREAD", "BLOCK", "9000", "STREAMS", "stream", "$"]).unwrap();
+    other.send_request(&["BLPOP", "list", "90"]).unwrap();
+    reader.send_request(&["XREAD", "BLOCK", "90000", "STREAMS", "stream", "$"]).unwrap();
     wait_until("both wait", || ask(&mut witness, &["INFO", "clients"]).contains("blocked_clients:2"));
     let requests = [
         &["INCR", "m"][..],

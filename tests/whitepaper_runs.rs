@@ -6,6 +6,7 @@ use crate::tarn;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use testkit::process::Deadline;
 use testkit::{Program, Server};
 
 /// A run in a folder, of the chapter with the fewest workloads.
@@ -274,10 +275,18 @@ fn names<'a>(list: &'a serde_json::Value, member: &str) -> Vec<&'a str> {
 #[test]
 fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
     let (_keeps_the_folder, folder) = running();
-    let output =
-        whitepaper(&folder, &["--peer-cmd", "timeout -s KILL 3 redis-server --port {port} --save \"\""]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("redis took no further part from "), "{}", said(&output));
+    let pidfile = folder.join("peer.pid");
+    let peer = format!("redis-server --port {{port}} --save \"\" --pidfile {}", pidfile.display());
+    let mut child = command(&folder, &["--peer-cmd", &peer]).stderr(Stdio::piped()).spawn().unwrap();
+    let _deadline = Deadline::of(&child);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // It has been measured once, of six times.
+    let begun: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("[2/12] ")).collect();
+    let pid = std::fs::read_to_string(pidfile).unwrap_or_else(|error| panic!("{error}: {begun:?}"));
+    assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("redis took no further part from ")), "{rest:?}");
     let page = report(&folder, "index.html");
     assert!(page.contains("This report is not whole") && page.contains("redis took no further part from "));
     let sheet = report(&folder, "report.csv");
@@ -288,6 +297,7 @@ fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
 fn an_interrupt_leaves_a_report_and_no_server() {
     let (_keeps_the_folder, folder) = running();
     let mut child = command(&folder, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    let _deadline = Deadline::of(&child);
     // The rest of its lines is read too: a full pipe must not hold it up.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.starts_with("[1/6] ")));

@@ -3,14 +3,9 @@
 use crate::tarn;
 use std::io;
 use std::process::{Command, ExitStatus};
-use std::thread;
-use std::time::{Duration, Instant};
-use testkit::ask::{is_error, ok, text};
+use testkit::ask::{is_error, ok, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
-
-/// Longer than a server takes that waits for a script as long as it ever does.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes one key, then works until another client has said that it may go on, then writes another key.
 const IN_TWO_HALVES: &str = "redis.call('SET', KEYS[1], 'half')
@@ -31,11 +26,7 @@ fn start() -> (Server, Client, Client) {
 
 /// Waits until a script is known to be slow, and to have written.
 fn wait_for_script(client: &mut Client) {
-    let until = Instant::now() + PATIENCE;
-    while !is_error(&client.call(&["SCRIPT", "KILL"]).unwrap(), "UNKILLABLE") {
-        assert!(Instant::now() < until, "no script has written");
-        thread::yield_now();
-    }
+    wait_until("a script has written", || is_error(&client.call(&["SCRIPT", "KILL"]).unwrap(), "UNKILLABLE"));
 }
 
 fn terminate(server: &Server) {
@@ -44,14 +35,12 @@ fn terminate(server: &Server) {
 }
 
 fn end_of(server: &mut Server) -> ExitStatus {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = server.ended().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < until, "it does not end:\n{}", server.output());
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut ended = None;
+    wait_until("it ends", || {
+        ended = server.ended().unwrap();
+        ended.is_some()
+    });
+    ended.expect("it was waited for")
 }
 
 /// What a start finds under two keys.
@@ -81,11 +70,7 @@ fn so_does_a_transaction_of_which_a_script_is_part() {
         script.call(request).unwrap();
     }
     script.send_request(&["EXEC"]).unwrap();
-    let until = Instant::now() + PATIENCE;
-    while !is_error(&other.call(&["GET", "one"]).unwrap(), "BUSY") {
-        assert!(Instant::now() < until, "no script is slow");
-        thread::yield_now();
-    }
+    wait_until("the script is slow", || is_error(&other.call(&["GET", "one"]).unwrap(), "BUSY"));
     terminate(&server);
     assert_eq!(script.read_value().unwrap(), Value::Array(vec![ok(), text("done"), ok()]));
     assert!(end_of(&mut server).success());
@@ -146,9 +131,7 @@ fn shutdown_nosave_leaves_a_script_behind() {
 fn a_script_that_only_reads_ends_with_the_server() {
     let (mut server, mut script, mut other) = start();
     script.send_request(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "one"]).unwrap();
-    while !is_error(&other.call(&["GET", "one"]).unwrap(), "BUSY") {
-        thread::yield_now();
-    }
+    wait_until("the script is slow", || is_error(&other.call(&["GET", "one"]).unwrap(), "BUSY"));
     terminate(&server);
     assert!(end_of(&mut server).success());
     assert!(!server.output().contains("is kept"), "{}", server.output());
@@ -215,11 +198,7 @@ fn a_script_writes_each_line_of_the_log_once() {
         client.call(&["EVAL", "redis.log(redis.LOG_WARNING, 'said-last')", "0"]).unwrap(),
         Value::Null
     );
-    let until = Instant::now() + PATIENCE;
-    while !server.output().contains("said-last") {
-        assert!(Instant::now() < until);
-        thread::yield_now();
-    }
+    wait_until("it has said the last", || server.output().contains("said-last"));
     assert_eq!(server.output().matches("said-by-a-script").count(), 1, "{}", server.output());
 }
 

@@ -14,13 +14,16 @@ use topology::{ServerId, ShardId, Topology};
 use wire::Value;
 
 /// How long anything may take that has no reason to fail.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How long a client waits for a reply.
+/// How long a client waits for a reply that may ask somebody else then, or the same once more.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long config servers may say that they cannot tell.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
+
 /// For servers of which none is to be replaced or left behind because the machine has no time for it.
-pub const PATIENT: [&str; 4] = ["--shard-silence", "2500", "--shard-lease", "2600"];
+pub const PATIENT: [&str; 4] = ["--shard-silence", "8000", "--shard-lease", "8100"];
 
 /// Where servers are that say to be elsewhere, and where the others are.
 #[derive(Default)]
@@ -183,8 +186,19 @@ impl Cluster {
         wait_until("it is master", || self.topology().is_some_and(|now| is_master(&now)));
     }
 
-    /// What the cluster looks like now.
+    /// What the cluster looks like now. Config servers that cannot say it just then, as on a disk that stands still, are asked again for a while.
     pub fn topology(&self) -> Option<Topology> {
+        let began = Instant::now();
+        loop {
+            let told = self.told_topology();
+            if told.is_some() || began.elapsed() > TOLD_WITHIN {
+                return told;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn told_topology(&self) -> Option<Topology> {
         let Value::Bulk(text) = self.ask_config(&["TOPOLOGY", "GET"])? else { return None };
         let topology = Topology::from_text(std::str::from_utf8(&text).ok()?)?;
         *self.last.lock().expect("nobody panics with it") = topology.clone();
@@ -225,6 +239,9 @@ impl Cluster {
     fn is_in_place(&self, topology: &Topology, server: &topology::Server) -> bool {
         let role = if topology.is_master(server) { "master" } else { "member" };
         let Ok(mut client) = self.connect(server.id) else { return false };
+        if client.stream().set_read_timeout(Some(REPLY_WITHIN)).is_err() {
+            return false;
+        }
         let Ok(Value::Array(words)) = client.call(&["INSYNC", "STATUS"]) else { return false };
         let Ok(Value::Bulk(told)) = client.call(&["CLUSTER", "INFO"]) else { return false };
         let is_so = |pair: &[Value]| matches!(pair, [Value::Bulk(name), Value::Bulk(is)] if name == b"role" && is == role.as_bytes());
@@ -233,11 +250,9 @@ impl Cluster {
             && self.nodes[&server.id].announced().port() == server.port
     }
 
-    /// A connection to a server, which waits for no reply too long.
+    /// A connection to a server.
     pub fn connect(&self, id: ServerId) -> std::io::Result<Client> {
-        let client = Client::connect(self.nodes[&id].server.address())?;
-        client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
-        Ok(client)
+        Client::connect(self.nodes[&id].server.address())
     }
 
     /// Where a server's data is.

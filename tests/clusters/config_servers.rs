@@ -1,13 +1,17 @@
 //! The config servers of a cluster to test, and what their decisions lie in.
 
-use super::cluster::{Kind, REPLY_WITHIN, wait_until};
+use super::cluster::{Kind, wait_until};
 use crate::tarn_path;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use testkit::etcd::Etcd;
 use testkit::relay::Relay;
 use testkit::{Client, free_port};
 use wire::Value;
+
+/// How long one is waited for that runs, before another is asked: longer than an order is passed on for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Members of etcd, and config servers over them.
 const OVER_ETCD: (usize, usize) = (3, 2);
@@ -158,7 +162,7 @@ impl ConfigServer {
             return None;
         }
         let mut client = Client::connect(self.address).ok()?;
-        client.stream().set_read_timeout(Some(REPLY_WITHIN)).ok()?;
+        client.stream().set_read_timeout(Some(ANSWER_WITHIN)).ok()?;
         client.call(words).ok()
     }
 }

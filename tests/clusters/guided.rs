@@ -13,7 +13,7 @@ use testkit::Client;
 use wire::{Value, key_slot};
 
 /// How long it tries.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Who is refused tries again so much later.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
@@ -42,6 +42,11 @@ impl Guided {
     /// One that knows nothing yet but where servers are.
     pub fn new(cluster: &Cluster) -> Guided {
         Guided::hasty(cluster, REPLY_WITHIN)
+    }
+
+    /// One that takes nothing but an answer, however long that takes.
+    pub fn patient(cluster: &Cluster) -> Guided {
+        Guided::hasty(cluster, PATIENCE)
     }
 
     /// One that waits for no reply longer than this.
@@ -79,7 +84,9 @@ impl Guided {
     /// Asks once, and goes elsewhere if it is sent there; of a failure it is told whether the request may have been done.
     pub fn call_noted(&mut self, key: &str, words: &[&str]) -> Came {
         let slot = key_slot(key.as_bytes());
+        let began = Instant::now();
         loop {
+            assert!(began.elapsed() < PATIENCE + self.reply_within, "it is sent to and fro: {words:?}");
             let place = self.place(slot);
             let Some(client) = self.connected(place) else {
                 // Nothing has left.

@@ -7,7 +7,6 @@ use super::guided::Guided;
 use crate::imports::run;
 use crate::operators::{refused_by, shown_by};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use testkit::Client;
 use testkit::ask::{ask, call, is_error, ok, text};
 use topology::{ServerId, ShardId};
@@ -148,7 +147,6 @@ fn what_the_leader_does_not_answer_any_more_is_not_waited_for() {
         matches!(told, Value::Bulk(text) if String::from_utf8_lossy(&text).contains(r#""is_of_leader":true"#))
     });
     servers.stop(leader);
-    client.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
     let answer = client.call(&["CLUSTER", "SET", "copies", "2"]).expect("it is answered");
     assert!(is_error(&answer, "UNKNOWN the config server that leads is another now"), "{answer:?}");
     cluster::wait_until("the other one leads", || servers.leader() == Some(1 - leader));
@@ -190,7 +188,7 @@ fn a_shard_whose_data_is_gone_begins_anew_empty() {
 fn a_shard_is_removed_unnoticed() {
     let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
     let place = cluster.place();
-    let mut guided = Guided::new(&cluster);
+    let mut guided = Guided::patient(&cluster);
     let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
     for key in &keys {
         assert_eq!(guided.call(key, &["SET", key, "0"]).unwrap(), ok());

@@ -11,7 +11,7 @@ use testkit::generate::Request;
 use wire::key_slot;
 
 /// How long it goes where it is sent: while two nodes hear of a move one after the other, they send it to and fro.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The client.
 pub struct Routed {

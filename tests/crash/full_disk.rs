@@ -26,11 +26,11 @@ const VALUE_BYTES: usize = 256 * 1024;
 /// Clients that write small things meanwhile.
 const WRITERS: usize = 2;
 /// A reply to a write that has not come after so long is not waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The same for a read. One that would show what is not on disk is told so long before.
-const READ_PATIENCE: Duration = Duration::from_secs(10);
+const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait for the disk to be full, or writes to be accepted again.
-const TURN_SECONDS_MAX: u64 = 60;
+const TURN_SECONDS_MAX: u64 = 300;
 /// Values read from the full server, each over a connection of its own.
 const READS: u64 = 40;
 /// So many of them must come. The others may be in one slot with a write that waits for the disk.

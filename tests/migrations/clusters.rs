@@ -259,7 +259,7 @@ fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
     let mut import = Import::begin(master.address(), target.address(), &["--verify"]);
     import.await_stream();
     call_line_well(&mut there, "SET key 1");
-    assert_eq!(call(&mut there, &["WAIT", "2", "20000"]), Value::Int(2));
+    assert_eq!(call(&mut there, &["WAIT", "2", "100000"]), Value::Int(2));
     master.kill();
     call_line_well(&mut next, "CLUSTER FAILOVER TAKEOVER");
     wait_until("it takes writes", || call(&mut next, &["SET", "key", "2"]) == ok());
@@ -272,7 +272,7 @@ fn a_replica_that_takes_the_place_of_the_only_master_is_found() {
 #[test]
 fn a_replica_that_takes_the_place_of_a_master_before_its_copy_is_copied_from() {
     let ((mut master, mut there), (replica, mut next)) = master_and_replica();
-    assert_eq!(call(&mut there, &["WAIT", "1", "20000"]), Value::Int(1));
+    assert_eq!(call(&mut there, &["WAIT", "1", "100000"]), Value::Int(1));
     let target = tarn_server();
     master.kill();
     let mut import = Import::begin(replica.address(), target.address(), &["--verify"]);

@@ -313,7 +313,7 @@ fn writers_who_were_not_held_for_a_moment_when_all_else_was_over_are_found() {
     let (there, here) = (Relay::to(source.address()).unwrap(), Relay::to(target.address()).unwrap());
     let mut import = Import::begin(there.address(), here.address(), &[]);
     import.await_words(" 0 bytes and 0 s behind");
-    here.delay(Way::There, Duration::from_millis(500));
+    here.delay(Way::There, Duration::from_millis(1500));
     import.ask_to_cut_over();
     let mut client = source.connect().unwrap();
     // What is left is to take away what was kept in the target.

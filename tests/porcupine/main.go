@@ -6,7 +6,7 @@
 // key. call and return are nanoseconds of one clock; an operation without a return was never answered: it may have
 // happened at any time after its call, or never.
 //
-// Exits with 0 if the history is legal, 1 if not, and 2 if it is no history or there was not enough time.
+// Its one word says how many seconds a key may take. Exits with 0 if the history is legal, 1 if not, 2 if it is no history, and 3 if there was not enough time.
 package main
 
 import (
@@ -18,13 +18,11 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
-
-// How long one key may take.
-const timeout = 60 * time.Second
 
 type operation struct {
 	Client int     `json:"client"`
@@ -87,8 +85,8 @@ func read(lines io.Reader) (map[string][]porcupine.Operation, error) {
 	}
 }
 
-// check prints what is wrong, and returns the code to exit with.
-func check(keys map[string][]porcupine.Operation) int {
+// check prints what is wrong, and returns the code to exit with. Each key may take so long.
+func check(keys map[string][]porcupine.Operation, timeout time.Duration) int {
 	names := make([]string, 0, len(keys))
 	for name := range keys {
 		names = append(names, name)
@@ -119,5 +117,10 @@ func main() {
 		fmt.Println("no history:", err)
 		os.Exit(2)
 	}
-	os.Exit(check(keys))
+	seconds, err := strconv.Atoi(strings.Join(os.Args[1:], " "))
+	if err != nil {
+		fmt.Println("no number of seconds:", err)
+		os.Exit(2)
+	}
+	os.Exit(check(keys, time.Duration(seconds)*time.Second))
 }

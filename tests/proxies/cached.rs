@@ -41,7 +41,7 @@ fn a_hot_key_is_read_from_its_server_once() {
         // Past the proxy, too, and whatever takes it away.
         heat(&mut client, shard, &key);
         let mut direct = shard.connect().unwrap();
-        assert_eq!(call(&mut direct, &["SET", &key, "x", "PX", "300"]), ok());
+        assert_eq!(call(&mut direct, &["SET", &key, "x", "PX", "3000"]), ok());
         wait_until("it is told of", || call(&mut client, &["GET", &key]) == text("x"));
         heat(&mut client, shard, &key);
         wait_until("its time is up", || call(&mut client, &["GET", &key]) == Value::Null);

@@ -172,7 +172,7 @@ fn strike(shard: &mut Shard, fault: Fault, prng: &mut Prng) {
             std::thread::sleep(lasts / 4);
         }
         Fault::Promote => {
-            if let Ok(mut client) = node.connect()
+            if let Ok(mut client) = connect(node.server.address())
                 && !node.is_down
             {
                 let _ = client.call(&["INSYNC", "PROMOTE"]);
@@ -281,7 +281,7 @@ const ANYTHING: Course = Course {
 /// A master that is back before anybody has missed it. Who is slow is no reason to part: if the master is the only member there is nobody else to go on.
 const REBIRTHS: Course = Course {
     fault: |_| Fault::Rebirth,
-    directives: &["--shard-silence", "1500", "--shard-lease", "1600", "--shard-failover", "1700"],
+    directives: &["--shard-silence", "3000", "--shard-lease", "3100", "--shard-failover", "3200"],
 };
 
 /// Rounds of all kinds of faults until the budget is spent.

@@ -5,9 +5,8 @@ use crate::tarn;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
 use testkit::Program;
-use testkit::ask::{ask, wait_until};
+use testkit::ask::{PATIENCE, ask, wait_until};
 use testkit::tls::{Authority, Files, Identity, SecureClient};
 
 /// What a client without a right to is told.
@@ -51,7 +50,7 @@ fn those_who_do_not_speak_tls_are_told_in_tls_and_closed() {
         b"\x15\x03\x03\x00\x02\x02\x28",
     ] {
         let mut stream = TcpStream::connect(site.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = stream.write_all(said);
         let mut told = Vec::new();
         // Closed with bytes unread it may be reset.

@@ -74,7 +74,7 @@ fn many_keys_expire_at_once() {
     let took = start.elapsed();
     assert_eq!((keyspace.len(DB), keyspace.expiring(DB), keyspace.stats().expired.get()), (1, 0, keys));
     assert!(used_bytes() < before + (1 << 20), "{} bytes were kept", used_bytes() - before);
-    assert!(took < Duration::from_secs(20), "it took {took:?}");
+    assert!(took < Duration::from_secs(120), "it took {took:?}");
     println!("{keys} keys expired in {took:?}");
 }
 

@@ -106,7 +106,7 @@ fn end_in_the_middle() {
         let began = Instant::now();
         let reply = run_for(&mut engine, 5, &sparse(text));
         assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL."), "{text}: {reply}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{text}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(120), "{text}: {:?}", began.elapsed());
         assert_eq!(run(&mut engine, "return redis.call('ping')"), "+PONG\r\n", "after {text}");
     }
 }

@@ -1,11 +1,12 @@
 //! How tests ask a server and say what they expect: a request in, its value out. Where there is no reply the test is over.
 
 use crate::Client;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use wire::Value;
 
 /// Longest wait for anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The reply to a request, also if it is an error.
 ///
@@ -92,4 +93,23 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The next connection that comes to a listener. Who reads from it does not wait for ever either.
+///
+/// # Panics
+/// If none comes for longer than anything takes.
+#[track_caller]
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("it is a socket");
+    let mut accepted = None;
+    wait_until("somebody connects", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    listener.set_nonblocking(false).expect("it is a socket");
+    let (stream, _) = accepted.expect("it was waited for");
+    stream.set_nonblocking(false).expect("it is a socket");
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    stream
 }

@@ -14,10 +14,11 @@
 //! `#` begins a comment. A line `! 7.2` in a case says that Redis 7.0 answers otherwise, so that only Tarn is asked.
 //! Each case runs on an empty server that writes no files any more, and a fresh connection.
 
+use crate::ask::PATIENCE;
 use crate::client::Client;
 use crate::process::Server;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{Value, split_words};
 
 /// How long the recorder waits for a reply: some requests get none.
@@ -166,7 +167,12 @@ fn fresh(server: &Server) -> io::Result<Client> {
             .iter()
             .any(|line| figures.contains(line))
     };
-    while writes(before.call(&["INFO", "persistence"])?) {}
+    let begun = Instant::now();
+    while writes(before.call(&["INFO", "persistence"])?) {
+        if begun.elapsed() >= PATIENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it writes on and on"));
+        }
+    }
     drop(before);
     server.connect()
 }

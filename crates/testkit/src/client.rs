@@ -9,8 +9,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use wire::{Value, encode_request, skip_reply};
 
-/// Longest wait for the next byte of a reply, or for room to write.
-const REPLY_SECONDS_MAX: u64 = 20;
+/// Longest wait for the next byte of a reply, or for room to write: nothing takes so long, also on a machine that is slow and busy.
+pub(crate) const REPLY_SECONDS_MAX: u64 = 120;
 /// How often a server that reads its files is asked whether it has.
 const LOADING_ASKED_EVERY: Duration = Duration::from_millis(5);
 /// How long that may take.

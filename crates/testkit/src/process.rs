@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest wait for a server to accept connections where nothing else is said; generous, for a loaded machine.
-pub const START_MAX: Duration = Duration::from_secs(30);
+pub const START_MAX: Duration = Duration::from_secs(120);
 /// Starts tried when another process takes the free port between finding and using it.
 const START_TRIES: usize = 5;
 /// What Redis, Valkey and Tarn all print once they can be connected to.
@@ -32,6 +32,31 @@ pub fn bounded(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "300"]).arg(program);
     command
+}
+
+/// The longest that a process of a test runs whose last words are waited for.
+const RUN_MAX: Duration = Duration::from_secs(300);
+
+/// Kills a process that has not come to its end in time: whoever reads what it says, or waits for it, comes to an end then, too. Dropped, it does nothing any more.
+#[derive(Debug)]
+pub struct Deadline {
+    _held: Sender<()>,
+}
+
+impl Deadline {
+    /// That of a process that has just begun.
+    #[must_use]
+    pub fn of(child: &Child) -> Deadline {
+        let (held, is_dropped) = channel();
+        let pid = child.id().to_string();
+        std::thread::spawn(move || {
+            if is_dropped.recv_timeout(RUN_MAX) == Err(RecvTimeoutError::Timeout) {
+                // It may have ended just now.
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
+        Deadline { _held: held }
+    }
 }
 
 /// A program that serves the protocol.

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const CHUNK_BYTES: usize = 64 * 1024;
 /// A throttled connection passes on so many times a second.
 const THROTTLED_CHUNKS: u64 = 50;
+/// Who has not taken a connection after so long is as one who is gone: a process that stands still takes as many as its system keeps for it.
+const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,9 +312,9 @@ impl Drop for Relay {
             state.is_over = true;
             state.cut();
         });
-        // The acceptor waits for a connection: this is the last one.
-        let _ = TcpStream::connect(self.address);
-        if let Some(acceptor) = self.acceptor.take() {
+        // The acceptor waits for a connection: this is the last one. Where there can be none, nobody waits for it.
+        let is_told = TcpStream::connect_timeout(&self.address, CONNECT_MAX).is_ok();
+        if let Some(acceptor) = self.acceptor.take().filter(|_| is_told) {
             let _ = acceptor.join();
         }
     }
@@ -335,7 +337,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok((near, _)) = accepted else { continue };
         // Whoever cannot be connected to is gone: so is this one then.
-        let Some(far) = is_open.then(|| TcpStream::connect(target).ok()).flatten() else { continue };
+        let Some(far) = is_open.then(|| TcpStream::connect_timeout(&target, CONNECT_MAX).ok()).flatten()
+        else {
+            continue;
+        };
         let _ = near.set_nodelay(true);
         let _ = far.set_nodelay(true);
         let pair: Pair = [Arc::new(near), Arc::new(far)];
@@ -438,7 +443,7 @@ fn close(pair: &Pair) {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(120);
     /// How long nothing must come for it to count as nothing.
     const SILENCE: Duration = Duration::from_millis(50);
 

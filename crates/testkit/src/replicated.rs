@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use wire::Value;
 
 /// Longest wait for servers to agree.
-const AGREEMENT_MAX: Duration = Duration::from_secs(60);
+const AGREEMENT_MAX: Duration = Duration::from_secs(180);
 /// How often they are asked meanwhile: nothing tells when they do.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
 /// What all are started with: small values, so that offsets at the edge cost nothing, and a backlog in which all of a round is.

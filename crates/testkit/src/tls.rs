@@ -1,5 +1,6 @@
 //! Certificates made for one test, and a client that speaks TLS.
 
+use crate::client::REPLY_SECONDS_MAX;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
@@ -13,9 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wire::{Decoder, Value, encode_request};
-
-/// Longest wait for the next byte of a reply.
-const REPLY_SECONDS_MAX: u64 = 20;
 
 /// Somebody whose certificates count.
 pub struct Authority {

@@ -13,6 +13,7 @@ use crate::values::{KEYS, pick};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use sys::Prng;
 
 /// Of FLUSHALL and FLUSHDB in generated streams, one of so many stays.
@@ -32,6 +33,9 @@ const STREAM_KEYS: &[&str] = &["s", "t", "s1", "s2", "s3", "s4", "s5", "s6", "s7
 const HASHES: &[&str] = &["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "k1"];
 const FIELDS: &[&str] = &["a", "b", "c"];
 const LISTS: &[&str] = &["l", "m", "k2"];
+
+/// Longest wait for a part of a round.
+const ROUND_MAX: Duration = Duration::from_secs(600);
 
 /// What clients send and what they do not.
 #[derive(Clone, Copy, Debug)]
@@ -77,10 +81,14 @@ impl Progress {
     }
 
     /// Waits until it has come so far.
+    ///
+    /// # Panics
+    /// If that takes longer than any round does.
     pub fn wait_for(&self, share: f64) {
-        let sent = self.sent();
         let is_before = |sent: &mut usize| (*sent as f64) < share * self.wanted as f64;
-        drop(self.grew.wait_while(sent, is_before).unwrap_or_else(PoisonError::into_inner));
+        let waited = self.grew.wait_timeout_while(self.sent(), ROUND_MAX, is_before);
+        let is_late = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        assert!(!is_late, "the clients of a round send nothing any more");
     }
 
     /// Ends the round.
@@ -112,6 +120,17 @@ pub struct Traffic<'a> {
     counts: bool,
     /// Whether databases are exchanged in this round. That stamps all slots together: in the other rounds each has its own stamp.
     swaps: bool,
+}
+
+/// A client that fails, in whatever way, ends the round for all: nobody waits for what it does not send any more.
+struct Failing<'a>(&'a Progress);
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
 }
 
 /// Those of `specs` that are generated.
@@ -157,6 +176,7 @@ impl Traffic<'_> {
     /// # Panics
     /// If the server does not answer.
     pub fn play(&mut self, server: SocketAddr, progress: &Progress) {
+        let failing = Failing(progress);
         let played = match self.role {
             Role::Stream(specs) => self.play_streams(server, progress, |seed| {
                 Generator::new(specs, seed).stream(STREAM_REQUESTS, rules::is_allowed)
@@ -167,11 +187,8 @@ impl Traffic<'_> {
             Role::Whole => self.repeat(server, progress, Traffic::whole),
             Role::Waiter => self.repeat(server, progress, Traffic::wait),
         };
-        // A client that fails ends the round for all.
-        if played.is_err() {
-            progress.end();
-        }
         played.expect("the server answers");
+        drop(failing);
     }
 
     /// Plays streams, each over connections of its own, batch by batch.

@@ -201,7 +201,7 @@ fn who_gives_everything_up_waits_for_nothing_afterwards() {
             let has_all = batch.try_hold_all();
             done.send((has_all, batch.is_inside())).unwrap();
         });
-        let gave_up = told.recv_timeout(Duration::from_secs(20));
+        let gave_up = told.recv_timeout(Duration::from_secs(120));
         slow.release();
         drop(slow);
         assert_eq!(gave_up, Ok((false, false)));

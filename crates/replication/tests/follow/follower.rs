@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use sys::Prng;
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest wait for bytes before there is something else to look at.
 const PULSE: Duration = Duration::from_millis(20);
 

@@ -18,7 +18,7 @@ use sys::file::simulated::Disk;
 use wire::{Decoder, Value};
 
 /// Longer than anything here takes, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct TestServer {
     pub server: Arc<Server>,

@@ -279,7 +279,7 @@ fn busy_pipelines_do_not_starve_their_neighbours() {
     });
     // A worker gives each connection one turn before it looks at its sockets again;
     // turns are slow in a debug build.
-    assert!(slowest < std::time::Duration::from_secs(20), "{slowest:?}");
+    assert!(slowest < std::time::Duration::from_secs(60), "{slowest:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What clients with TLS can make the server keep, before keys are agreed on and afterwards (docs/security.md).
 
-use crate::harness::TestServer;
+use crate::harness::{PATIENCE, TestServer};
 use net::descriptors::clients_possible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +33,7 @@ impl Site {
 
     fn plain_socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 

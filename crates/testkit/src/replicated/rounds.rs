@@ -29,7 +29,7 @@ const BREAK_BYTES_MAX: u64 = 200_000;
 const BEGIN_MAX: f64 = 0.6;
 const LENGTH_MAX: f64 = 0.3;
 /// Longest wait for a follower to have what the head has sent.
-const WAIT_MS: &str = "60000";
+const WAIT_MS: &str = "100000";
 
 /// What happens amid a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

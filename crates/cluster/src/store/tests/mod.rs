@@ -8,7 +8,7 @@ use super::{Change, Changed, Compare, LeaseId, Outcome, Reading, Revision, Seen,
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn compare(key: &str, revision: Revision) -> Compare {
     Compare { key: key.to_owned(), revision }

@@ -10,8 +10,12 @@ fn locks(number: usize) -> Vec<Lock<()>> {
     (0..number).map(|_| Lock::default()).collect()
 }
 
+/// Waits until something is so, for no longer than anything takes.
+#[track_caller]
 pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
     while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "waited too long");
         thread::yield_now();
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use testkit::stage::{Fate, Staged};
 
 /// How long it is waited for what has no reason to fail.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn pair(edition: Edition) -> World {
     crate::commands::install();
