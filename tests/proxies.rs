@@ -6,6 +6,7 @@ mod balanced;
 mod bandwidth;
 mod cached;
 mod clusters;
+mod group_reads;
 mod heard;
 mod kills;
 mod measured;

@@ -295,6 +295,15 @@ impl Conversations {
         }
     }
 
+    /// Somebody has had a client woken that waits for this reply at servers.
+    pub fn note_woken(&mut self, key: Key, number: u32) {
+        let Some(conversation) = self.find(key) else { return };
+        let at = number.wrapping_sub(conversation.first) as usize;
+        if let Some(Owed::Gathered(gathered)) = conversation.owed.get_mut(at) {
+            gathered.join.note_woken();
+        }
+    }
+
     /// Whether something that it is owed went elsewhere.
     #[inline]
     pub fn is_redirected(&mut self, key: Key) -> bool {

@@ -448,6 +448,9 @@ impl Links {
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
         let end = self.links[at].answered;
         let begin = (end - ticket.bytes + ticket.asking_bytes).min(end);
+        if ticket.pushed.waits.is_some() {
+            self.note_woken(at, &ticket.pushed);
+        }
         self.answer(at, &ticket, reply, begin..end);
         self.ask_further();
         if !self.links[at].parked.is_empty() {

@@ -178,6 +178,14 @@ impl Links {
         }
     }
 
+    /// What a client waits for by a link of its own is about to be told: whoever has had it woken is not to be overheard.
+    pub(super) fn note_woken(&mut self, at: usize, pushed: &Pushed) {
+        let lane = self.links[at].own.as_ref().and_then(|own| own.0);
+        if lane.is_some_and(|lane| self.proxy.waits.is_called(lane)) {
+            self.conversations.note_woken(pushed.whose, pushed.reply.0);
+        }
+    }
+
     /// Finds one that nobody has, or begins one.
     fn find_own(&mut self, lane: Lane, way: LinkTo) -> usize {
         let own = Ownership(Some(lane));

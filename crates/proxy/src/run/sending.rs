@@ -42,8 +42,8 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_pop = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
-        let is_apart = front.is_alone || is_pop || plan.is_apart() || front.is_at_replica && !is_read;
+        let is_apart =
+            front.is_alone || plan.asks_further() || plan.is_apart() || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -283,10 +283,10 @@ impl Runner {
             None => links.conversations.owe(whose, is_wanted),
         };
         // What it asks later comes behind what is asked for it further.
-        let may_wait = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
-        front.is_alone |= may_wait
+        let asks_further = plan.asks_further();
+        front.is_alone |= asks_further
             || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
-        if may_wait && command.is(Flags::BLOCKING) {
+        if asks_further && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
             front.block();
         }
         let is_of_script = command.runs_script();
