@@ -111,8 +111,8 @@ const HERE: &[&str] = &[
     "unsubscribe",
 ];
 
-/// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
-const NOT_HERE: &[&str] = &["config|rewrite", "client|no-touch"];
+/// Of these what it does not: it would write into a file what only a proxy is.
+const NOT_HERE: &[&str] = &["config|rewrite"];
 
 /// Commands with keys that the server itself runs, and not its data's part.
 const BY_KEY: &[&str] = &[
@@ -380,7 +380,6 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "client|no-touch",
             "debug",
             "replicaof",
             "psync",

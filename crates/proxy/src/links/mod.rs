@@ -1,6 +1,6 @@
 //! The connections of one worker to the servers behind the proxy, and what its clients are owed by them.
 //!
-//! One multiplexed link for each server, protocol and database: it pipelines everyone's requests, and gives replies back in the order in which
+//! One multiplexed link for each server, protocol and database, and another for what is to be no use of keys: it pipelines everyone's requests, and gives replies back in the order in which
 //! requests were sent. What is pushed in one round of the worker is written at once: the first push wakes the link's task, which runs
 //! when all connections that were ready have had their turns.
 //!
@@ -136,6 +136,34 @@ pub struct LinkTo {
     pub db: usize,
     /// It is read from as a replica, which nodes of a cluster want to be told.
     pub is_replica: bool,
+    /// What is asked over it is no use of keys (CLIENT NO-TOUCH).
+    pub is_no_touch: bool,
+}
+
+impl LinkTo {
+    fn speech(self) -> Speech {
+        Speech { protocol: self.protocol, db: self.db, is_no_touch: self.is_no_touch }
+    }
+}
+
+/// How a client's requests are said to whichever server: over which of its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speech {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// The database, or [`NO_DB`].
+    pub db: usize,
+    /// They are no use of keys.
+    pub is_no_touch: bool,
+}
+
+impl Speech {
+    /// The way to a server.
+    #[inline]
+    pub fn to(self, node: NodeNo) -> LinkTo {
+        let Speech { protocol, db, is_no_touch } = self;
+        LinkTo { node, protocol, db, is_replica: false, is_no_touch }
+    }
 }
 
 /// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
@@ -291,8 +319,8 @@ impl Links {
     /// nothing can be done in the wrong one.
     #[inline]
     pub fn place(&mut self, way: LinkTo) -> usize {
-        let kind = 2 * usize::from(way.is_replica) + usize::from(way.protocol == Protocol::Resp3);
-        let at = 4 * usize::from(way.node) + kind;
+        let kinds = [way.is_no_touch, way.is_replica, way.protocol == Protocol::Resp3];
+        let at = kinds.into_iter().fold(usize::from(way.node), |at, is| 2 * at + usize::from(is));
         match self.places.get(way.db).and_then(|places| *places.get(at)?) {
             Some(place) => place,
             None => self.begin_link(way, at),
@@ -546,17 +574,12 @@ impl Links {
             self.end_waits(client);
         }
         self.look_at_routes();
-        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in
-            self.conversations.take_further()
-        {
+        for Further { whose, reply, speaks, part, waits, follows } in self.conversations.take_further() {
             let (node, slot, request) = part;
             // Who waits may have waited for long.
             let now = slot.filter(|_| follows).and_then(|slot| self.routes.of(slot));
             let node = now.unwrap_or(node);
-            let (way, pushed) = (
-                LinkTo { node, protocol, db, is_replica: false },
-                Pushed { whose, reply, slot, ..Pushed::ONE },
-            );
+            let (way, pushed) = (speaks.to(node), Pushed { whose, reply, slot, ..Pushed::ONE });
             let Some((patience, client)) = waits else {
                 let to = self.place(way);
                 self.push(to, &request, pushed);
