@@ -239,13 +239,10 @@ impl Runner {
     fn wait(&self, front: &mut Front) -> Verdict {
         let (written, losses) = (front.written, &self.proxy.upstream.losses);
         let routes = self.links.borrow().routes.clone();
-        // Or was, before slots went elsewhere; a replica that was replaced is no loss.
-        let is_master = |node| routes.masters.contains(&node) || losses.had_slots(node);
-        let is_written_to =
-            |node| !written.is_nothing() && written.has(node, routes.version) && is_master(node);
-        match losses.is_any_since(written.losses(), is_written_to) {
+        let is_written_to = |node| !written.is_nothing() && written.has(node, routes.version);
+        match losses.is_any_of_masters_since(written.losses(), &routes.masters, is_written_to) {
             true => {
-                front.written.begin(losses.count());
+                front.written.begin(self.proxy.upstream.losses_at(routes.version));
                 Verdict::Refuse(Error::line(links::MAY_BE_LOST[1..links::MAY_BE_LOST.len() - 2].to_vec()))
             }
             false => Verdict::Send(Plan::Waits(written)),

@@ -324,7 +324,7 @@ impl Proxy {
     #[inline]
     fn note_written(&self, front: &mut Front, node: NodeNo) {
         if front.written.is_nothing() {
-            front.written.begin(self.upstream.losses.count());
+            front.written.begin(self.upstream.losses_at(front.version));
         }
         front.written.note(node, front.version);
     }
