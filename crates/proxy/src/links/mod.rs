@@ -72,7 +72,7 @@ struct Ticket {
     refused: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
-    /// How many bytes of it are an ASKING in front, which is for one server.
+    /// How many bytes of it stand in front of what is asked, with an ASKING, which is for one server.
     asking_bytes: usize,
 }
 
@@ -536,7 +536,10 @@ impl Links {
         };
         let Some(to) = to else { return false };
         let begin = link.answered - ticket.bytes + ticket.asking_bytes;
-        let request = link.requests[begin..link.answered].to_vec();
+        // Who waits wants to be known wherever that is.
+        let is_bare = ticket.asking_bytes > 0 && ticket.pushed.waits.is_some();
+        let mut request = if is_bare { asking_who() } else { Vec::new() };
+        request.extend_from_slice(&link.requests[begin..link.answered]);
         let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
@@ -610,15 +613,14 @@ impl Links {
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
                 true => {
-                    let mut bytes = Vec::with_capacity(request.len() + 20);
+                    // ASKING is for the next request alone, and stands behind the question who waits.
+                    let mut bytes = if ticket.pushed.waits.is_some() { asking_who() } else { Vec::new() };
+                    let asked = bytes.len();
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
                     ticket.asking_bytes = bytes.len();
-                    // It is for the next request alone.
-                    let who = asking_who();
-                    let is_asked = ticket.pushed.waits.is_some() && request.starts_with(&who);
-                    bytes.extend_from_slice(if is_asked { &request[who.len()..] } else { &request });
+                    bytes.extend_from_slice(&request[asked..]);
                     ticket.bytes = bytes.len();
-                    ticket.pushed.replies += 1 - usize::from(is_asked);
+                    ticket.pushed.replies += 1;
                     self.enqueue(to, &bytes, ticket);
                 }
             }
