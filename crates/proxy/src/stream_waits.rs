@@ -166,6 +166,18 @@ fn streams_at(request: &Request<'_>) -> Option<usize> {
     }
 }
 
+/// How long a request says that it waits: of several times the last one counts. None: it does not wait, or is wrong.
+pub fn block_of<'r>(request: &Request<'r>) -> Option<&'r [u8]> {
+    let (mut at, mut time) = (1, None);
+    while let Some(word) = request.get(at).filter(|word| !word.eq_ignore_ascii_case(b"streams")) {
+        if word.eq_ignore_ascii_case(b"block") {
+            time = request.get(at + 1);
+        }
+        at += words_of(word)?;
+    }
+    time
+}
+
 /// How many words an option has with its own.
 fn words_of(option: &[u8]) -> Option<usize> {
     let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
