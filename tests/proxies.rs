@@ -7,6 +7,7 @@ mod bandwidth;
 mod cached;
 mod clusters;
 mod config_servers;
+mod group_reads;
 mod heard;
 mod kills;
 mod measured;
@@ -116,12 +117,60 @@ fn both_protocols_and_all_databases_are_passed_on() {
 }
 
 #[test]
+fn what_is_to_be_no_use_of_keys_is_none_whichever_way_it_goes() {
+    let of_servers = ["--maxmemory-policy", "allkeys-lfu"];
+    let proxied = Proxied::of((&Program::Tarn(tarn_path()), &of_servers), 2, &[]);
+    let (mut quiet, mut other) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    let (a, b) = (proxied.key(0), proxied.key(1));
+    // A key that was used once more counts more.
+    let mut uses = || [&a, &b].map(|key| call(&mut other, &["OBJECT", "FREQ", key]));
+    assert_eq!(call(&mut quiet, &["MSET", &a, "v", &b, "v"]), ok());
+    let fresh = uses();
+    assert_eq!(call_line(&mut quiet, "CLIENT NO-TOUCH ON"), ok());
+    for line in [
+        format!("GET {a}"),
+        format!("MGET {a} {b}"),
+        format!("LCS {a} {b}"),
+        format!("WATCH {a}"),
+        "MULTI".to_owned(),
+        format!("GET {a}"),
+        "EXEC".to_owned(),
+        "HELLO 3".to_owned(),
+        format!("GETRANGE {b} 0 0"),
+        "SELECT 1".to_owned(),
+        "SELECT 0".to_owned(),
+        format!("STRLEN {b}"),
+    ] {
+        let reply = call_line(&mut quiet, &line);
+        assert!(!matches!(reply, Value::Error(_) | Value::Null), "{line}: {}", shown(&reply));
+    }
+    assert_eq!(uses(), fresh);
+    assert_eq!(call_line(&mut quiet, "CLIENT NO-TOUCH OFF"), ok());
+    assert_eq!(call(&mut quiet, &["GET", &b]), text("v"));
+    let used = uses();
+    assert!(used[0] == fresh[0] && used[1] != fresh[1], "{used:?}");
+}
+
+#[test]
+fn who_is_to_touch_nothing_is_told_of_servers_that_know_nothing_of_it() {
+    let proxied = Proxied::begin(2, &[]);
+    let (mut quiet, mut other) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    let key = proxied.key(0);
+    assert_eq!(call_line(&mut quiet, "CLIENT NO-TOUCH ON"), ok());
+    let told = shown(&call(&mut quiet, &["GET", &key]));
+    assert!(told.contains("no connection to the shard") && told.contains("NO-TOUCH"), "{told}");
+    assert_eq!(call(&mut other, &["SET", &key, "v"]), ok());
+    assert_eq!(call_line(&mut quiet, "RESET"), Value::Simple(b"RESET".to_vec()));
+    assert_eq!(call(&mut quiet, &["GET", &key]), text("v"));
+}
+
+#[test]
 fn what_only_one_of_several_servers_would_answer_is_refused() {
     let proxied = Proxied::begin(2, &[]);
     let mut client = proxied.proxy.connect().unwrap();
     let (one, two) = (proxied.key(0), proxied.key(1));
     assert!(is_error(&call(&mut client, &["RENAME", &one, &two]), "CROSSSLOT"));
-    for line in ["SWAPDB 0 1", "CLIENT NO-TOUCH ON", "DEBUG JMAP"] {
+    for line in ["SWAPDB 0 1", "DEBUG JMAP"] {
         let reply = call_line(&mut client, line);
         assert!(is_error(&reply, "ERR"), "{line}: {}", shown(&reply));
     }

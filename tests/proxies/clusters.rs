@@ -360,6 +360,12 @@ fn a_slot_that_is_half_elsewhere_is_listed_whole() {
     });
     assert_eq!(call(&mut client, &["RPUSH", "{q}list", "e"]), Value::Int(1));
     assert_eq!(waits.read_value().unwrap(), Value::Array(vec![text("{q}list"), text("e")]));
+    // And is woken there.
+    let id = shown(&call(&mut waits, &["CLIENT", "ID"]));
+    let id = id.trim_start_matches("Int(").trim_end_matches(')');
+    waits.send_request(&["BLPOP", "{q}list", "0"]).unwrap();
+    wait_until("it is woken", || call(&mut client, &["CLIENT", "UNBLOCK", id]) == Value::Int(1));
+    assert_eq!(waits.read_value().unwrap(), Value::NullArray);
     // Even by the name that is looked for to find out who has a slot.
     let looked_for = "tarn-proxy:no-such-key:0";
     assert_eq!(call(&mut client, &["SET", looked_for, "v"]), testkit::ask::ok());

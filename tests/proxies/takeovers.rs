@@ -4,11 +4,12 @@ use super::Proxied;
 use crate::departures::signal;
 use crate::tarn_path;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 use testkit::ask::{ask, call, call_line, ok, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
@@ -168,7 +169,7 @@ fn a_proxy_that_drains_can_be_told_how_long() {
     let mut kept = line.connect();
     let next = line.next();
     wait_until("it serves", || next.output().contains("Taken over"));
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     assert!(line.proxied.proxy.ended().unwrap().is_none());
     assert!(ask(&mut kept, &["INFO", "shards"]).contains("draining:1\r"));
     assert!(ask(&mut line.connect(), &["INFO", "shards"]).contains("draining:0\r"));
@@ -200,4 +201,50 @@ fn a_process_with_other_addresses_takes_nothing_over_nor_does_one_move_that_was_
     let Value::Int(id) = id else { panic!("{id:?}") };
     let redirect = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id.to_string()];
     assert!(matches!(call(&mut line.connect(), &redirect), Value::Error(_)));
+}
+
+/// A process that is told where its supervisor listens.
+struct Supervised(Child);
+
+impl Supervised {
+    fn begin(line: &Line, listens_at: &Path) -> Supervised {
+        let mut command = Command::new(tarn_path());
+        command.arg("proxy").args(&line.words).args(["--bind", "127.0.0.1", "--supervised", "systemd"]);
+        command.env("NOTIFY_SOCKET", listens_at).stdout(Stdio::null()).stderr(Stdio::null());
+        Supervised(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn who_supervises_is_told_which_process_is_the_main_one() {
+    let mut line = Line::begin(&[]);
+    let path = line.dir.path().join("notify");
+    let told = UnixDatagram::bind(&path).unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let next_told = || {
+        let mut text = [0; 256];
+        let bytes = told.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..bytes]).into_owned()
+    };
+    let is_main =
+        |one: &Supervised| format!("MAINPID={}\nSTATUS=Ready to accept connections\nREADY=1", one.0.id());
+    let mut first = Supervised::begin(&line, &path);
+    assert_eq!(next_told(), is_main(&first));
+    wait_until("the one before ends", || line.proxied.proxy.ended().unwrap().is_some());
+    let second = Supervised::begin(&line, &path);
+    assert_eq!(next_told(), is_main(&second));
+    // Its end is not that of the service.
+    wait_until("the first ends", || first.0.try_wait().unwrap().is_some());
+    assert_eq!(call_line(&mut line.connect(), "PING"), Value::Simple(b"PONG".to_vec()));
+    let pid = second.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(next_told(), "STOPPING=1");
 }

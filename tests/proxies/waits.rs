@@ -1,10 +1,14 @@
 //! WAIT and WAITAOF through a proxy: they wait for the servers that the client has written to, and for no others.
 
 use super::Proxied;
+use super::clusters::proxy_of;
+use crate::clusters::cluster::{Cluster, Kind, PATIENT, wait_until as wait_long_until};
 use crate::departures::signal;
+use crate::slot_moves::move_and_wait;
 use crate::tarn_path;
 use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
 use testkit::{Program, Server, free_port};
+use topology::ShardId;
 use wire::{Value, key_slot};
 
 /// A replica of each server.
@@ -173,4 +177,47 @@ fn what_may_be_lost_with_its_server_is_not_waited_for() {
         wait_until("it is written", || call(&mut client, &["SET", &first, "v"]) == ok());
         wait_until("it waits", || call_line(&mut client, "WAIT 0 0") == Value::Int(0));
     }
+}
+
+#[test]
+fn a_replica_that_begins_anew_is_no_loss_though_it_was_a_master() {
+    // Its servers keep their addresses.
+    let directives = [&["--edition", "durable"], &PATIENT[..]].concat();
+    let mut cluster = Cluster::begin_as(Kind::OverEtcd, (2, 2), &directives);
+    let topology = cluster.topology_before();
+    let seeds: Vec<String> = topology.servers.keys().map(|id| cluster.place_of(*id)).collect();
+    let proxy = proxy_of(&seeds.join(","), &["--proxy-read-from", "replica"]);
+    // Of both shards.
+    let (first, second) = ("bar", "foo");
+    let mut reads = proxy.connect().unwrap();
+    let master = topology.master_of(ShardId(0)).unwrap().id;
+    wait_until("it is written", || call(&mut reads, &["SET", first, "v"]) == ok());
+    cluster.kill(master);
+    wait_long_until("another is master", || {
+        let heir = cluster.topology().and_then(|topology| topology.master_of(ShardId(0)).map(|one| one.id));
+        heir.is_some_and(|heir| heir != master)
+    });
+    let mut read_there = |cluster: &mut Cluster| {
+        cluster.restart(master);
+        cluster.wait_until_whole();
+        let mut replica = cluster.connect(master).unwrap();
+        wait_until("the replica is read from", || {
+            call(&mut reads, &["GET", first]);
+            let stats = ask(&mut replica, &["INFO", "commandstats"]);
+            stats.contains("cmdstat_get:") && !stats.contains("cmdstat_get:calls=0,")
+        });
+    };
+    read_there(&mut cluster);
+    let mut client = proxy.connect().unwrap();
+    // Who writes before that is known may have written to the one that has failed.
+    let is_known = format!("addr={},role=master,slots=0,", cluster.place_of(master));
+    wait_until("the proxy knows", || ask(&mut client, &["INFO", "shards"]).contains(&is_known));
+    for key in [first, second] {
+        wait_until("it is written", || call(&mut client, &["SET", key, "v"]) == ok());
+    }
+    assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1));
+    move_and_wait(&cluster, 1, "0-9");
+    cluster.kill(master);
+    read_there(&mut cluster);
+    assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1));
 }

@@ -3,6 +3,7 @@
 
 use crate::cache::Filling;
 use crate::computed::{self, Computed};
+use crate::group_reads::GroupRead;
 use crate::links::Patience;
 use crate::pops::Pop;
 use crate::scans::Scan;
@@ -68,6 +69,8 @@ pub enum Join {
     Pop(Box<Pop>),
     /// What is read of several streams once one of them has something.
     StreamWait(Box<StreamWait>),
+    /// What a consumer of a group is given of several streams.
+    GroupRead(Box<GroupRead>),
 }
 
 /// A key of any server: each key is as likely as any other.
@@ -147,6 +150,7 @@ impl Join {
                 return parts.first().map_or_else(|| Step::Whole(UNLIKE.to_vec()), |came| keeping.step(came));
             }
             Join::Pop(pop) => return pop.step(parts),
+            Join::GroupRead(read) => return read.step(parts),
             Join::StreamWait(wait) => {
                 return wait.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
@@ -170,7 +174,14 @@ impl Join {
 
     /// Whether it does something at servers that is to be done though its client wants no reply.
     pub fn acts(&self) -> bool {
-        matches!(self, Join::Pop(_))
+        matches!(self, Join::Pop(_) | Join::GroupRead(_))
+    }
+
+    /// Somebody has had its client woken at a server, which is about to say so.
+    pub fn note_woken(&mut self) {
+        if let Join::GroupRead(read) = self {
+            read.note_woken();
+        }
     }
 
     /// Whether servers wait for its client now.
@@ -178,6 +189,7 @@ impl Join {
         match self {
             Join::Pop(pop) => pop.is_waiting(),
             Join::StreamWait(wait) => wait.is_waiting(),
+            Join::GroupRead(read) => read.is_waiting(),
             _ => false,
         }
     }
@@ -187,6 +199,7 @@ impl Join {
         match self {
             Join::Pop(pop) => pop.is_ended_by(reply),
             Join::StreamWait(wait) => wait.is_ended_by(reply),
+            Join::GroupRead(read) => read.is_ended_by(reply),
             _ => false,
         }
     }
@@ -222,8 +235,9 @@ impl Join {
             | Join::SlotScan(_)
             | Join::OneDid
             | Join::Kept(_)
-            | Join::Pop(_) => None,
-            Join::StreamWait(_) => None,
+            | Join::Pop(_)
+            | Join::StreamWait(_)
+            | Join::GroupRead(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
             Join::Sum => {

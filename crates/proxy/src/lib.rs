@@ -6,6 +6,7 @@ mod bandwidth;
 mod cache;
 mod check;
 mod computed;
+mod group_reads;
 mod heard;
 mod joins;
 mod limits;

@@ -1,6 +1,7 @@
 //! Requests that are more than one: taken apart by the servers of their keys, said to all servers, or several made one. Pure.
 
 use crate::computed::{self, Computed};
+use crate::group_reads::GroupRead;
 use crate::joins::{Draw, Join, Part};
 use crate::links::asking_who;
 use crate::pops::{self, Pop};
@@ -33,6 +34,8 @@ pub enum Plan {
     Streams(Protocol),
     /// XREAD with BLOCK, of streams of several servers.
     StreamWait(Protocol),
+    /// XREADGROUP, of streams of several servers.
+    GroupRead(Protocol),
     /// What takes from the first of several keys that has something: all their servers are asked.
     Pops(CommandId, Protocol),
     /// To all.
@@ -71,6 +74,7 @@ impl Plan {
             | Plan::Parts(_)
             | Plan::Streams(_)
             | Plan::StreamWait(_)
+            | Plan::GroupRead(_)
             | Plan::Pops(..)
             | Plan::Everywhere(_)
             | Plan::Scan
@@ -89,6 +93,11 @@ impl Plan {
             Plan::Read(node, slot, master) => Some((node, slot, Some(master))),
             _ => None,
         }
+    }
+
+    /// Whether servers are asked one thing after the other for it, and may be asked to wait.
+    pub fn asks_further(self) -> bool {
+        matches!(self, Plan::Pops(..) | Plan::StreamWait(_) | Plan::GroupRead(_))
     }
 
     /// Whether it goes over connections that the client has to itself.
@@ -139,6 +148,7 @@ pub fn parts_of(
         Plan::Parts(split) => split_up(split, routes, request)?,
         Plan::Streams(protocol) => split_streams(protocol, routes, request)?,
         Plan::StreamWait(protocol) => await_streams(protocol, routes, request)?,
+        Plan::GroupRead(protocol) => read_as_group(protocol, routes, request)?,
         Plan::Pops(command, protocol) => pops_of(command, protocol, routes, request)?,
         Plan::Everywhere(gathering) => everywhere(gathering, routes, request, luck),
         Plan::Scan => scan(routes, request)?,
@@ -302,6 +312,17 @@ fn await_streams(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> 
         Some((wait, each)) => Some(Parts { each, join: Some(Join::StreamWait(Box::new(wait))), replies: 1 }),
         None => split_streams(protocol, routes, request),
     }
+}
+
+fn read_as_group(protocol: Protocol, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
+    let streams = match streams_of(routes, request)? {
+        Ok(streams) => streams,
+        Err(wrong) => return Some(wrong),
+    };
+    Some(match GroupRead::begin(&streams, protocol) {
+        Some((read, each)) => Parts { each, join: Some(Join::GroupRead(Box::new(read))), replies: 1 },
+        None => Parts::one(*routes.masters.first()?, None, encoded(request)),
+    })
 }
 
 fn encode(bytes: &mut Vec<u8>, request: &Request<'_>) {

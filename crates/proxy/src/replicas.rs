@@ -6,7 +6,7 @@
 //! Thread rule: shared. Servers are asked on the thread of all that listens.
 
 use crate::heard::{Line, Waited, patience};
-use crate::links::{self, LinkTo, NO_DB};
+use crate::links::{self, NO_DB, Speech};
 use crate::serve::Proxy;
 use crate::upstream::{Node, NodeNo};
 use config::{ReadFrom, sentence};
@@ -205,7 +205,7 @@ impl Asker {
             while !self.is_wanted() {
                 sleep(ASKED_EVERY).await;
             }
-            let way = LinkTo { node, protocol: Protocol::Resp2, db: NO_DB, is_replica: false };
+            let way = Speech { protocol: Protocol::Resp2, db: NO_DB, is_no_touch: false }.to(node);
             let asked = match links::connect(proxy, &server, way).await {
                 Ok(socket) => self.ask(Line::new(socket, patience(proxy))).await,
                 Err(reason) => Err(reason),

@@ -3,7 +3,7 @@
 use crate::bandwidth::Bandwidth;
 use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
-use crate::links::{self, conversation::Key};
+use crate::links::{self, Speech, conversation::Key};
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
@@ -106,6 +106,14 @@ impl Front {
     /// Nothing further is run before this.
     pub fn wait_for(&mut self, wait: Wait) {
         self.wait = Some(wait);
+    }
+
+    /// How its requests are said to servers.
+    #[inline]
+    pub fn speech(&self) -> Speech {
+        let Session { protocol, db, client, .. } = &self.inner;
+        let is_no_touch = client.traits().contains(Traits::NO_TOUCH);
+        Speech { protocol: *protocol, db: db.0 as usize, is_no_touch }
     }
 
     /// Nothing further is run for it, nor is it kept, before what it waits for at servers is there.

@@ -19,7 +19,7 @@ use server::server::Server;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use telemetry::{log, logger};
 use tokio::task::LocalSet;
 
@@ -122,6 +122,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let users = Users::begin(&host, &upstream.cluster).map_err(io::Error::other)?;
     let mut taken = takeover::take(config)?;
     host.net.doors.set_shared(!taken.sockets.is_empty());
+    host.is_main.store(taken.sockets.is_empty(), Ordering::Release);
     let listeners = Listeners::bind_or_take(config, std::mem::take(&mut taken.sockets))?;
     log!(
         Notice,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use sys::UnixMs;
 use wire::{Protocol, Request, encode_arg, encode_request_header};
 
-/// XREAD's streams by those who have them.
+/// The streams of XREAD, or XREADGROUP, by those who have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// The words in front of the names, of which the first is the command and the last `STREAMS`.
@@ -50,7 +50,7 @@ impl Streams {
     /// # Errors
     /// Why they cannot be told apart.
     pub fn of(routes: &Routes, request: &Request<'_>) -> Result<Streams, Unfit> {
-        let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).map(|at| at + 1);
+        let at = streams_at(request);
         let count = at.map_or(0, |at| request.len() - at);
         let at = at.filter(|_| count > 0 && count.is_multiple_of(2)).ok_or(Unfit::Wrong)?;
         let mut owners: BTreeMap<(NodeNo, Option<u16>), Owner> = BTreeMap::new();
@@ -81,7 +81,8 @@ impl Streams {
         self.parts_with(&self.options)
     }
 
-    fn parts_with(&self, options: &[Vec<u8>]) -> Vec<Part> {
+    /// The same with other words in front of the names.
+    pub fn parts_with(&self, options: &[Vec<u8>]) -> Vec<Part> {
         let part = |owner: &Owner| {
             let mut bytes = Vec::new();
             encode_request_header(&mut bytes, options.len() + 2 * owner.names.len());
@@ -95,19 +96,113 @@ impl Streams {
         self.owners.iter().map(part).collect()
     }
 
-    /// Its options without those that have it wait, and how long it is to: of several times the last one counts. A count stands behind COUNT, whatever it is.
-    fn without_time(&self) -> (Vec<Vec<u8>>, Option<&[u8]>) {
-        let (mut others, mut time) = (Vec::new(), None);
-        let (head, pairs) = self.options.split_at(1);
-        others.extend_from_slice(head);
-        for pair in pairs.chunks(2) {
-            match pair {
+    /// How many servers, or slots, have some of them.
+    pub fn owner_count(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Each stream in the order of the request: who has it, its name and what is read behind.
+    pub fn each(&self) -> impl Iterator<Item = ((NodeNo, Option<u16>), &[u8], &[u8])> {
+        self.places().map(move |(owner, place)| {
+            let owner = &self.owners[owner];
+            ((owner.node, owner.slot), &owner.names[place][..], &owner.ids[place][..])
+        })
+    }
+
+    /// The same streams, read behind these places, which are in the order of the request.
+    pub fn behind(&self, ids: impl Iterator<Item = Vec<u8>>) -> Streams {
+        let mut streams = self.clone();
+        for ((owner, place), id) in self.places().zip(ids) {
+            streams.owners[owner].ids[place] = id;
+        }
+        streams
+    }
+
+    /// Where each stream is among its owner's, in the order of the request.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let mut next = vec![0; self.owners.len()];
+        let place = |(owner, _): &(u16, Vec<u8>)| {
+            let place = &mut next[usize::from(*owner)];
+            *place += 1;
+            (usize::from(*owner), *place - 1)
+        };
+        self.order.iter().map(place).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Its options, each with its words.
+    pub fn options(&self) -> impl Iterator<Item = &[Vec<u8>]> {
+        let mut rest = &self.options[1..self.options.len() - 1];
+        std::iter::from_fn(move || {
+            let words = words_of(rest.first()?)?.min(rest.len());
+            let (option, behind) = rest.split_at(words);
+            rest = behind;
+            Some(option)
+        })
+    }
+
+    /// The words in front of the names without those that have it wait, and how long it is to: of several times the last one counts.
+    pub fn without_time(&self) -> (Vec<Vec<u8>>, Option<&[u8]>) {
+        let (mut others, mut time) = (vec![self.options[0].clone()], None);
+        for option in self.options() {
+            match option {
                 [word, value] if word.eq_ignore_ascii_case(b"block") => time = Some(&value[..]),
-                pair => others.extend_from_slice(pair),
+                option => others.extend_from_slice(option),
             }
         }
+        others.extend(self.options.last().cloned());
         (others, time)
     }
+}
+
+/// Where the names of a request's streams begin. The words of an option may be any, `STREAMS` among them.
+fn streams_at(request: &Request<'_>) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let word = request.get(at)?;
+        if word.eq_ignore_ascii_case(b"streams") {
+            return Some(at + 1);
+        }
+        at += words_of(word)?;
+    }
+}
+
+/// How long a request says that it waits: of several times the last one counts. None: it does not wait, or is wrong.
+pub fn block_of<'r>(request: &Request<'r>) -> Option<&'r [u8]> {
+    let (mut at, mut time) = (1, None);
+    while let Some(word) = request.get(at).filter(|word| !word.eq_ignore_ascii_case(b"streams")) {
+        if word.eq_ignore_ascii_case(b"block") {
+            time = request.get(at + 1);
+        }
+        at += words_of(word)?;
+    }
+    time
+}
+
+/// How many words an option has with its own.
+fn words_of(option: &[u8]) -> Option<usize> {
+    let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+    match () {
+        () if is(b"block") || is(b"count") => Some(2),
+        () if is(b"group") => Some(3),
+        () if is(b"noack") => Some(1),
+        () => None,
+    }
+}
+
+/// Until when a request waits that says so; None inside: it waits for ever. None: it does not say how long, or nothing that makes sense.
+pub fn until_of(time: Option<&[u8]>) -> Option<Option<Instant>> {
+    let time = timeout_ms(time?, UnixMs(0)).ok()?;
+    // What is longer than the clock goes ends as little as what has no end.
+    Some(time.and_then(|time| Instant::now().checked_add(Duration::from_millis(time.0))))
+}
+
+/// Words in front of the names that have a server wait, for so many milliseconds.
+pub fn with_time(mut options: Vec<Vec<u8>>, time: Option<Duration>) -> Vec<Vec<u8>> {
+    let time = time.map_or(0, |time| time.as_millis()).to_string().into_bytes();
+    // In front of STREAMS.
+    let at = options.len() - 1;
+    options.splice(at..at, [b"BLOCK".to_vec(), time]);
+    options
 }
 
 /// One such request on its way.
@@ -135,9 +230,7 @@ impl StreamWait {
     /// Begins with the first question. None: it does not say how long it waits, or nothing that makes sense.
     pub fn begin(streams: &Streams, protocol: Protocol) -> Option<(StreamWait, Vec<Part>)> {
         let (options, time) = streams.without_time();
-        let time = timeout_ms(time?, UnixMs(0)).ok()?;
-        // What is longer than the clock goes ends as little as what has no end.
-        let until = time.and_then(|time| Instant::now().checked_add(Duration::from_millis(time.0)));
+        let until = until_of(time)?;
         let streams = streams.clone();
         let wait = StreamWait { protocol, streams, options, until, is_waiting: false };
         let first = wait.streams.parts_with(&wait.options);
@@ -166,11 +259,7 @@ impl StreamWait {
             return streams(self.protocol, &self.streams.order, parts).map(Step::Whole);
         }
         self.is_waiting = true;
-        let mut options = self.options.clone();
-        let time = left.map_or(0, |left| left.as_millis()).to_string().into_bytes();
-        // In front of STREAMS.
-        let at = options.len() - 1;
-        options.splice(at..at, [b"BLOCK".to_vec(), time]);
+        let options = with_time(self.options.clone(), left);
         let patience = left.map_or(Patience::ForEver, Patience::Until);
         Some(Step::Wait(self.streams.parts_with(&options), patience))
     }
@@ -224,6 +313,6 @@ mod tests {
         let (_, first) = begin("XREAD BLOCK 5 COUNT 1 block 0 STREAMS foo hello 1 2").unwrap();
         assert_eq!(lines(&first), ["XREAD COUNT 1 STREAMS hello 2", "XREAD COUNT 1 STREAMS foo 1"]);
         assert!(begin("XREAD BLOCK 5 BLOCK x STREAMS foo hello 1 2").is_none());
-        assert!(begin("XREAD BLOCK STREAMS foo hello 1 2").is_none());
+        assert!(begin("XREAD BLOCK streams STREAMS foo hello 1 2").is_none());
     }
 }

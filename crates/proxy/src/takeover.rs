@@ -12,6 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use server::supervision;
 use socket2::Socket;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -137,6 +138,7 @@ fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<Un
         Ok(()) => {}
     }
     if is_taken {
+        supervision::begin_as_main(&proxy.host);
         log!(Notice, "Taken over from the proxy that ran");
     }
     Ok(listener)
@@ -162,6 +164,7 @@ fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
         match listener.accept().and_then(|(to, _)| give(proxy, to)) {
             Ok(mut to) => {
                 proxy.net().doors.leave();
+                proxy.host.is_main.store(false, Ordering::Release);
                 proxy.is_draining.store(true, Ordering::Relaxed);
                 // Whether it hears that or not: it serves.
                 let _ = to.write_all(LEFT);

@@ -29,6 +29,11 @@ impl Waits {
         self.0.lock().insert(lane, Waiting { at: Some(at), is_called: false });
     }
 
+    /// Whether somebody has had it woken where it waits.
+    pub fn is_called(&self, lane: Lane) -> bool {
+        self.0.lock().get(&lane).is_some_and(|waiting| waiting.is_called)
+    }
+
     /// It does not wait any more. True: it may be woken there still.
     pub fn end(&self, lane: Lane) -> bool {
         self.0.lock().remove(&lane).is_some_and(|waiting| waiting.is_called)

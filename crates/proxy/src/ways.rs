@@ -2,6 +2,7 @@
 //! refused: nothing that only one of several servers would answer is answered as if it were all.
 
 use crate::links::Patience;
+use crate::stream_waits::block_of;
 use command::table::{Command, Runs};
 use command::{Error, Flags, Keys};
 use std::time::Duration;
@@ -111,8 +112,8 @@ const HERE: &[&str] = &[
     "unsubscribe",
 ];
 
-/// Of these what it does not: it has to do with keys or with what servers do, or would write into a file what only a proxy is.
-const NOT_HERE: &[&str] = &["config|rewrite", "client|no-touch"];
+/// Of these what it does not: it would write into a file what only a proxy is.
+const NOT_HERE: &[&str] = &["config|rewrite"];
 
 /// Commands with keys that the server itself runs, and not its data's part.
 const BY_KEY: &[&str] = &[
@@ -212,13 +213,9 @@ pub fn way_of(command: &Command) -> Way {
 /// Whether a request of a command that may wait for a key does.
 pub fn may_block(command: &Command, request: &Request<'_>) -> bool {
     // Others have no form that does not.
-    let says_so = |request: &Request<'_>| {
-        let options = request.iter().take_while(|word| !word.eq_ignore_ascii_case(b"streams"));
-        options.into_iter().any(|word| word.eq_ignore_ascii_case(b"block"))
-    };
     match command.row.name {
         "bexists" => !request.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"nowait")),
-        name => !name.starts_with("xread") || says_so(request),
+        name => !name.starts_with("xread") || block_of(request).is_some(),
     }
 }
 
@@ -260,22 +257,14 @@ const CACHEABLE: &[&str] = &[
 /// How long a request that waits does so, as far as that can be read; what is wrong with it a server says at once.
 pub fn patience(command: &Command, request: &Request<'_>) -> Patience {
     let last = request.len() - 1;
-    let (at, unit) = match command.row.name {
-        "blmpop" | "bzmpop" => (1, 1.0),
-        "bexists" => (2, 1.0),
-        "wait" | "waitaof" => (last, 0.001),
-        name if name.starts_with("xread") => {
-            // Behind the names of a group and a consumer.
-            let first = if name == "xreadgroup" { 4 } else { 1 };
-            let streams =
-                request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")).unwrap_or(last);
-            // The last one counts.
-            let block = (first..streams).rev().find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"));
-            (block.map_or(last, |at| at + 1), 0.001)
-        }
-        _ => (last, 1.0),
+    let (word, unit) = match command.row.name {
+        "blmpop" | "bzmpop" => (request.get(1), 1.0),
+        "bexists" => (request.get(2), 1.0),
+        "wait" | "waitaof" => (request.get(last), 0.001),
+        name if name.starts_with("xread") => (block_of(request), 0.001),
+        _ => (request.get(last), 1.0),
     };
-    let word = request.get(at).and_then(|word| std::str::from_utf8(word).ok());
+    let word = word.and_then(|word| std::str::from_utf8(word).ok());
     let time = word.and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) * unit;
     match Duration::try_from_secs_f64(time) {
         Ok(time) if !time.is_zero() && time < LONG => Patience::Until(time),
@@ -380,7 +369,6 @@ mod tests {
         }
         for name in [
             "swapdb",
-            "client|no-touch",
             "debug",
             "replicaof",
             "psync",
@@ -482,6 +470,8 @@ mod tests {
         };
         assert!(may("blpop k 0") && may("xread COUNT 1 BLOCK 0 STREAMS k 0"));
         assert!(!may("xread COUNT 1 STREAMS block 0"));
+        assert!(may("xreadgroup NOACK GROUP g streams BLOCK 0 STREAMS k >"));
+        assert!(!may("xreadgroup GROUP g block COUNT 1 STREAMS k >"));
     }
 
     #[test]
@@ -497,6 +487,7 @@ mod tests {
         assert_eq!(patience("BLMPOP 2 1 k LEFT"), until(2000));
         assert_eq!(patience("WAIT 1 30"), until(30));
         assert_eq!(patience("XREAD COUNT 1 BLOCK 70 STREAMS k 0"), until(70));
+        assert_eq!(patience("XREADGROUP BLOCK 80 GROUP block streams STREAMS k >"), until(80));
         for line in
             ["BLPOP k 0", "BLPOP k x", "BLPOP k -1", "BLPOP k inf", "WAIT 1 0", "XREAD STREAMS k BLOCK"]
         {

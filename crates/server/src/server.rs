@@ -27,7 +27,7 @@ use notify::tracking::Tracking;
 use notify::watches::Watches;
 use parking_lot::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use sys::oom::Wanted;
 use sys::{OomScore, Prng, Stamp, TickClock, Ticks, UnixMs};
@@ -123,6 +123,8 @@ pub struct Server {
     pub switches: Switches,
     /// How willingly the kernel ends the process where memory is short.
     oom_score: OomScore,
+    /// It is the main process to whoever supervises, and not one of the others that have or had the same clients.
+    pub is_main: AtomicBool,
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
     /// How workers are told that there is something to do.
@@ -182,6 +184,7 @@ impl Server {
             samples: Samples::default(),
             switches: Switches::default(),
             oom_score: OomScore::default(),
+            is_main: AtomicBool::new(true),
             startup_bytes: sys::memory::used_bytes(),
             bells: Bells::new(workers),
             slow_ticks: AtomicU64::new(u64::MAX),

@@ -232,7 +232,7 @@ fn load(
             }
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));
-            supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");
+            supervision::notify(&server, supervision::READY);
         } else {
             server.stop(1);
         }
@@ -344,7 +344,7 @@ pub fn run_workers<S: Service>(
     let _pidfile = write_pidfile(&server.engine.config);
     listeners.open(&server.net.doors)?;
     ready_lines(&listeners).iter().for_each(|line| log!(Notice, "{line}"));
-    supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");
+    supervision::notify(server, supervision::READY);
     run_behind(front, server, service, listeners, workers)
 }
 
@@ -438,7 +438,7 @@ impl Front {
                     },
                 }
             };
-            supervision::notify(&server.engine.config, "STOPPING=1");
+            supervision::notify(server, "STOPPING=1");
             server.stop_with(status, scripts);
             tokio::select! {
                 _ = signals.meanwhile(all_gone.recv()) => Ok(status),

@@ -1,20 +1,28 @@
 //! `supervised`: tells systemd how far the server is.
 //!
 //! The protocol is a line or several in one datagram to the socket that the environment
-//! variable NOTIFY_SOCKET names. Called at the start and the end, by the main thread.
+//! variable NOTIFY_SOCKET names. Called at the start and the end, by the main thread, and by who takes over from another process.
 
-use config::{Config, Supervision};
+use crate::server::Server;
+use config::Supervision;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::Ordering;
 use telemetry::log;
 
-/// Sends a state such as `READY=1`, if the configuration says that somebody listens.
-pub fn notify(config: &Config, state: &str) {
+/// What is sent when clients are served.
+pub const READY: &str = "STATUS=Ready to accept connections\nREADY=1";
+
+/// Sends a state such as `READY=1`, if the configuration says that somebody listens. What one says that is not the main process would count as that one's.
+pub fn notify(server: &Server, state: &str) {
+    if !server.is_main.load(Ordering::Acquire) {
+        return;
+    }
     let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
-    match (config.supervised(), socket) {
+    match (server.engine.config.supervised(), socket) {
         (Supervision::No, _) | (Supervision::Auto, None) => {}
         (Supervision::Upstart, _) => log!(Warning, "'supervised upstart' has no effect, upstart is no more"),
         (Supervision::Systemd, None) => log!(Warning, "'supervised systemd', but NOTIFY_SOCKET is not set"),
@@ -24,6 +32,12 @@ pub fn notify(config: &Config, state: &str) {
             }
         }
     }
+}
+
+/// This process takes the place of the main process, which has left.
+pub fn begin_as_main(server: &Server) {
+    server.is_main.store(true, Ordering::Release);
+    notify(server, &format!("MAINPID={}\n{READY}", std::process::id()));
 }
 
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {

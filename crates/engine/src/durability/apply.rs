@@ -206,11 +206,14 @@ impl<'s> Applier<'s> {
         });
     }
 
-    /// Puts the libraries of a FUNCTION RESTORE in the place of all others.
+    /// Puts the libraries of a FUNCTION RESTORE in the place of all others. One that adds none changes nothing: it is there to be waited for.
     ///
     /// # Errors
     /// It is another request, or they cannot be loaded.
     pub fn libraries(&self, command: &Command, effect: &Request<'_>) -> Result<(), Refusal> {
+        if effect.len() == 3 && libraries::are_none(effect.arg(2)) {
+            return Ok(());
+        }
         if effect.len() != 4 || !effect.arg(3).eq_ignore_ascii_case(b"flush") {
             return Err(Refusal::Arity(command.row.name));
         }

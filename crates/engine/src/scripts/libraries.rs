@@ -44,6 +44,11 @@ pub fn made_of(engine: &Engine, codes: &[Vec<u8>]) -> Result<Libraries, Vec<u8>>
     Ok(all)
 }
 
+/// Whether a payload is of no libraries.
+pub fn are_none(payload: &[u8]) -> bool {
+    rdb::restore_libraries(payload, Checksum::Checked).is_ok_and(|codes| codes.is_empty())
+}
+
 /// Puts the libraries of a payload in the place of all that there are, and tells no journal. The code of one that is there already, word
 /// for word, is not run again.
 ///

@@ -9,7 +9,7 @@
 use super::Heard;
 use super::ear::patience;
 use super::line::{Line, Waited};
-use crate::links::{self, LinkTo, NO_DB};
+use crate::links::{self, NO_DB, Speech};
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
 use net::client::Client;
@@ -190,7 +190,7 @@ impl Teller {
                     () = sleep(LOOK) => {}
                 }
             }
-            let way = LinkTo { node, protocol: Protocol::Resp3, db: NO_DB, is_replica: false };
+            let way = Speech { protocol: Protocol::Resp3, db: NO_DB, is_no_touch: false }.to(node);
             let failed = match links::connect(proxy, &server, way).await {
                 Ok(socket) => {
                     // One that is silent without end tells nothing.

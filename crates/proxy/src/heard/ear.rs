@@ -4,7 +4,7 @@
 
 use super::line::{Line, Waited};
 use super::{Change, Topic, is_of_events};
-use crate::links::{self, LinkTo};
+use crate::links::{self, Speech};
 use crate::serve::Proxy;
 use crate::upstream::NodeNo;
 use net::service::Service;
@@ -68,7 +68,7 @@ impl Ear {
                     return;
                 }
             }
-            let way = LinkTo { node: self.node, protocol: Protocol::Resp2, db: 0, is_replica: false };
+            let way = Speech { protocol: Protocol::Resp2, db: 0, is_no_touch: false }.to(self.node);
             match links::connect(&self.proxy, &server, way).await {
                 Ok(socket) => {
                     is_told = false;

@@ -8,14 +8,13 @@
 //! 1. Replies leave whole and in the order of the requests.
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
-use super::Patience;
+use super::{Patience, Speech};
 use crate::joins::{Join, Part, Step};
 use command::table::CommandId;
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use sys::Ticks;
-use wire::Protocol;
 
 /// What a conversation keeps of its memory for the next one.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -49,8 +48,7 @@ enum Owed {
 #[derive(Debug)]
 struct Gathered {
     join: Join,
-    /// The client's protocol and database.
-    speaks: (Protocol, usize),
+    speaks: Speech,
     parts: Vec<Vec<u8>>,
     missing: usize,
     /// How long those are together that have come.
@@ -121,8 +119,8 @@ pub struct Further {
     pub whose: Key,
     /// Which reply its own is a part of.
     pub reply: (u32, u16),
-    /// In which protocol and database.
-    pub speaks: (Protocol, usize),
+    /// By which of a server's links.
+    pub speaks: Speech,
     /// What is asked of whom.
     pub part: Part,
     /// It waits there, for this client.
@@ -169,12 +167,12 @@ impl Conversations {
         self.push(key, if is_wanted { Owed::Waited } else { Owed::Unwanted })
     }
 
-    /// A reply more is owed that so many servers make, in a client's protocol and database; gives its number.
+    /// A reply more is owed that so many servers make, as a client speaks; gives its number.
     pub fn owe_joined(
         &mut self,
         key: Key,
         (join, parts): (Join, usize),
-        speaks: (Protocol, usize),
+        speaks: Speech,
         (asked, is_wanted): (Asked, bool),
     ) -> u32 {
         let parts = vec![Vec::new(); parts];
@@ -295,6 +293,15 @@ impl Conversations {
         }
     }
 
+    /// Somebody has had a client woken that waits for this reply at servers.
+    pub fn note_woken(&mut self, key: Key, number: u32) {
+        let Some(conversation) = self.find(key) else { return };
+        let at = number.wrapping_sub(conversation.first) as usize;
+        if let Some(Owed::Gathered(gathered)) = conversation.owed.get_mut(at) {
+            gathered.join.note_woken();
+        }
+    }
+
     /// Whether something that it is owed went elsewhere.
     #[inline]
     pub fn is_redirected(&mut self, key: Key) -> bool {
@@ -326,7 +333,7 @@ fn find(places: &mut [Conversation], key: Key) -> Option<&mut Conversation> {
 /// What is asked for this reply of a client's.
 fn further(
     (whose, number): (Key, u32),
-    (speaks, follows): ((Protocol, usize), bool),
+    (speaks, follows): (Speech, bool),
     parts: Vec<Part>,
     waits: Option<(Patience, u64)>,
 ) -> impl Iterator<Item = Further> {

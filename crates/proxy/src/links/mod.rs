@@ -1,6 +1,6 @@
 //! The connections of one worker to the servers behind the proxy, and what its clients are owed by them.
 //!
-//! One multiplexed link for each server, protocol and database: it pipelines everyone's requests, and gives replies back in the order in which
+//! One multiplexed link for each server, protocol and database, and another for what is to be no use of keys: it pipelines everyone's requests, and gives replies back in the order in which
 //! requests were sent. What is pushed in one round of the worker is written at once: the first push wakes the link's task, which runs
 //! when all connections that were ready have had their turns.
 //!
@@ -72,7 +72,7 @@ struct Ticket {
     refused: Option<Box<[u8]>>,
     /// How often it was sent elsewhere.
     redirections: u8,
-    /// How many bytes of it are an ASKING in front, which is for one server.
+    /// How many bytes of it stand in front of what is asked, with an ASKING, which is for one server.
     asking_bytes: usize,
 }
 
@@ -136,6 +136,34 @@ pub struct LinkTo {
     pub db: usize,
     /// It is read from as a replica, which nodes of a cluster want to be told.
     pub is_replica: bool,
+    /// What is asked over it is no use of keys (CLIENT NO-TOUCH).
+    pub is_no_touch: bool,
+}
+
+impl LinkTo {
+    fn speech(self) -> Speech {
+        Speech { protocol: self.protocol, db: self.db, is_no_touch: self.is_no_touch }
+    }
+}
+
+/// How a client's requests are said to whichever server: over which of its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speech {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// The database, or [`NO_DB`].
+    pub db: usize,
+    /// They are no use of keys.
+    pub is_no_touch: bool,
+}
+
+impl Speech {
+    /// The way to a server.
+    #[inline]
+    pub fn to(self, node: NodeNo) -> LinkTo {
+        let Speech { protocol, db, is_no_touch } = self;
+        LinkTo { node, protocol, db, is_replica: false, is_no_touch }
+    }
 }
 
 /// In place of a database: a link over which only that is asked which servers answer while a script holds up everything else.
@@ -291,8 +319,8 @@ impl Links {
     /// nothing can be done in the wrong one.
     #[inline]
     pub fn place(&mut self, way: LinkTo) -> usize {
-        let kind = 2 * usize::from(way.is_replica) + usize::from(way.protocol == Protocol::Resp3);
-        let at = 4 * usize::from(way.node) + kind;
+        let kinds = [way.is_no_touch, way.is_replica, way.protocol == Protocol::Resp3];
+        let at = kinds.into_iter().fold(usize::from(way.node), |at, is| 2 * at + usize::from(is));
         match self.places.get(way.db).and_then(|places| *places.get(at)?) {
             Some(place) => place,
             None => self.begin_link(way, at),
@@ -448,6 +476,9 @@ impl Links {
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
         let end = self.links[at].answered;
         let begin = (end - ticket.bytes + ticket.asking_bytes).min(end);
+        if ticket.pushed.waits.is_some() {
+            self.note_woken(at, &ticket.pushed);
+        }
         self.answer(at, &ticket, reply, begin..end);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
@@ -505,7 +536,10 @@ impl Links {
         };
         let Some(to) = to else { return false };
         let begin = link.answered - ticket.bytes + ticket.asking_bytes;
-        let request = link.requests[begin..link.answered].to_vec();
+        // Who waits wants to be known wherever that is.
+        let is_bare = ticket.asking_bytes > 0 && ticket.pushed.waits.is_some();
+        let mut request = if is_bare { asking_who() } else { Vec::new() };
+        request.extend_from_slice(&link.requests[begin..link.answered]);
         let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
         let ticket = Ticket {
             came: 0,
@@ -543,17 +577,12 @@ impl Links {
             self.end_waits(client);
         }
         self.look_at_routes();
-        for Further { whose, reply, speaks: (protocol, db), part, waits, follows } in
-            self.conversations.take_further()
-        {
+        for Further { whose, reply, speaks, part, waits, follows } in self.conversations.take_further() {
             let (node, slot, request) = part;
             // Who waits may have waited for long.
             let now = slot.filter(|_| follows).and_then(|slot| self.routes.of(slot));
             let node = now.unwrap_or(node);
-            let (way, pushed) = (
-                LinkTo { node, protocol, db, is_replica: false },
-                Pushed { whose, reply, slot, ..Pushed::ONE },
-            );
+            let (way, pushed) = (speaks.to(node), Pushed { whose, reply, slot, ..Pushed::ONE });
             let Some((patience, client)) = waits else {
                 let to = self.place(way);
                 self.push(to, &request, pushed);
@@ -584,15 +613,14 @@ impl Links {
             match is_asking {
                 false => self.enqueue(to, &request, ticket),
                 true => {
-                    let mut bytes = Vec::with_capacity(request.len() + 20);
+                    // ASKING is for the next request alone, and stands behind the question who waits.
+                    let mut bytes = if ticket.pushed.waits.is_some() { asking_who() } else { Vec::new() };
+                    let asked = bytes.len();
                     wire::encode_request(&mut bytes, &[b"ASKING"]);
                     ticket.asking_bytes = bytes.len();
-                    // It is for the next request alone.
-                    let who = asking_who();
-                    let is_asked = ticket.pushed.waits.is_some() && request.starts_with(&who);
-                    bytes.extend_from_slice(if is_asked { &request[who.len()..] } else { &request });
+                    bytes.extend_from_slice(&request[asked..]);
                     ticket.bytes = bytes.len();
-                    ticket.pushed.replies += 1 - usize::from(is_asked);
+                    ticket.pushed.replies += 1;
                     self.enqueue(to, &bytes, ticket);
                 }
             }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a transaction behind WATCH goes over the very connection that watches, or is not executed at all.
 
-use super::{Link, LinkTo, Links, Pushed};
+use super::{Link, LinkTo, Links, Pushed, Speech};
 use crate::upstream::NodeNo;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -20,7 +20,7 @@ const IDLE_MAX: usize = 16;
 pub struct Owners {
     held: BTreeMap<Lane, Held>,
     /// Those that nobody has.
-    idle: HashMap<(NodeNo, bool, usize), Vec<usize>>,
+    idle: HashMap<Kind, Vec<usize>>,
     /// Places of links that are over.
     free: Vec<usize>,
 }
@@ -72,8 +72,11 @@ impl Lane {
 #[derive(Debug)]
 pub struct Ownership(Option<Lane>);
 
-fn kind(way: LinkTo) -> (NodeNo, bool, usize) {
-    (way.node, way.protocol == Protocol::Resp3, way.db)
+/// The server, whether RESP3 is spoken, the database, and whether it is no use of keys.
+type Kind = (NodeNo, bool, usize, bool);
+
+fn kind(way: LinkTo) -> Kind {
+    (way.node, way.protocol == Protocol::Resp3, way.db, way.is_no_touch)
 }
 
 impl Links {
@@ -114,15 +117,14 @@ impl Links {
         self.push(at, request, pushed);
     }
 
-    /// The link by which a client watches keys in this database and protocol, if nothing is known to have happened to them.
-    pub fn watching(&self, client: u64, speaks: (Protocol, usize)) -> Option<usize> {
+    /// The link by which a client that speaks so watches keys, if nothing is known to have happened to them.
+    pub fn watching(&self, client: u64, speaks: Speech) -> Option<usize> {
         let held = self
             .owners
             .held
             .get(&Lane::of_keys(client))
             .filter(|held| held.watches > 0 && !held.is_disturbed)?;
-        let way = self.links[held.at].way;
-        ((way.protocol, way.db) == speaks).then_some(held.at)
+        (self.links[held.at].way.speech() == speaks).then_some(held.at)
     }
 
     /// A client watches nothing any more.
@@ -175,6 +177,14 @@ impl Links {
         let link = &self.links[at];
         if let Some(lane) = link.own.as_ref().and_then(|own| own.0) {
             self.proxy.waits.begin(lane, (link.way.node, number));
+        }
+    }
+
+    /// What a client waits for by a link of its own is about to be told: whoever has had it woken is not to be overheard.
+    pub(super) fn note_woken(&mut self, at: usize, pushed: &Pushed) {
+        let lane = self.links[at].own.as_ref().and_then(|own| own.0);
+        if lane.is_some_and(|lane| self.proxy.waits.is_called(lane)) {
+            self.conversations.note_woken(pushed.whose, pushed.reply.0);
         }
     }
 

@@ -173,6 +173,9 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
         Protocol::Resp2 if way.db == NO_DB => say(&[b"HELLO", b"2"]),
         Protocol::Resp2 => {}
     }
+    if way.is_no_touch {
+        say(&[b"CLIENT", b"NO-TOUCH", b"ON"]);
+    }
     if way.db != NO_DB {
         say(&[b"SELECT", way.db.to_string().as_bytes()]);
         if way.is_replica && proxy.upstream.routes().is_cluster {

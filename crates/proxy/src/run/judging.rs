@@ -2,6 +2,7 @@
 
 use super::{CROSSSLOT, NOT_SERVED, Runner, Verdict, kind_of, topics_of};
 use crate::computed::{self, Computed};
+use crate::group_reads::GroupRead;
 use crate::heard::Heard;
 use crate::links;
 use crate::parts::Plan;
@@ -101,8 +102,8 @@ impl Runner {
             Way::Blocks if command.row.name == "xread" && !ways::may_block(command, request) => {
                 Plan::Streams(front.inner.protocol)
             }
-            Way::Blocks if command.row.name == "xread" => {
-                return self.await_streams(front, command, request);
+            Way::Blocks if command.row.name.starts_with("xread") => {
+                return self.read_streams(front, command, request);
             }
             Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
                 return self.to_owner(slot, Plan::Watch);
@@ -180,18 +181,27 @@ impl Runner {
         }
     }
 
-    /// Has streams of several slots waited for.
-    fn await_streams(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
+    /// Has streams of several slots waited for, or read as by a consumer of a group.
+    fn read_streams(&self, front: &Front, command: &Command, request: &Request<'_>) -> Verdict {
         let routes = &self.links.borrow().routes;
-        if let Some(node) = Computed::only_node(routes, request, command.id) {
-            return Verdict::Send(Plan::Blocks(node, None));
+        match Computed::only_node(routes, request, command.id) {
+            Some(node) if ways::may_block(command, request) => {
+                return Verdict::Send(Plan::Blocks(node, None));
+            }
+            Some(node) => return Verdict::Send(Plan::One(node, None)),
+            None => {}
         }
-        let now = self.proxy.host.engine.clock.now();
-        let checked = Streams::of(routes, request).map(|streams| StreamWait::check(&streams, now));
+        let (now, protocol) = (self.proxy.host.engine.clock.now(), front.inner.protocol);
+        let is_of_group = command.row.name == "xreadgroup";
+        let checked = Streams::of(routes, request).map(|streams| match is_of_group {
+            true => GroupRead::check(&streams, now),
+            false => StreamWait::check(&streams, now),
+        });
         match checked {
             Ok(Err(error)) => Verdict::Refuse(error),
             Err(Unfit::NotServed) => Verdict::Refuse(Error::text(NOT_SERVED)),
-            Ok(Ok(())) | Err(Unfit::Wrong) => Verdict::Send(Plan::StreamWait(front.inner.protocol)),
+            Ok(Ok(())) | Err(Unfit::Wrong) if is_of_group => Verdict::Send(Plan::GroupRead(protocol)),
+            Ok(Ok(())) | Err(Unfit::Wrong) => Verdict::Send(Plan::StreamWait(protocol)),
         }
     }
 
@@ -229,13 +239,10 @@ impl Runner {
     fn wait(&self, front: &mut Front) -> Verdict {
         let (written, losses) = (front.written, &self.proxy.upstream.losses);
         let routes = self.links.borrow().routes.clone();
-        // Or was, before slots went elsewhere; a replica that was replaced is no loss.
-        let is_master = |node| routes.masters.contains(&node) || losses.had_slots(node);
-        let is_written_to =
-            |node| !written.is_nothing() && written.has(node, routes.version) && is_master(node);
-        match losses.is_any_since(written.losses(), is_written_to) {
+        let is_written_to = |node| !written.is_nothing() && written.has(node, routes.version);
+        match losses.is_any_of_masters_since(written.losses(), &routes.masters, is_written_to) {
             true => {
-                front.written.begin(losses.count());
+                front.written.begin(self.proxy.upstream.losses_at(routes.version));
                 Verdict::Refuse(Error::line(links::MAY_BE_LOST[1..links::MAY_BE_LOST.len() - 2].to_vec()))
             }
             false => Verdict::Send(Plan::Waits(written)),

@@ -4,7 +4,7 @@ use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
 use crate::joins::{Join, Keeping};
 use crate::links::conversation::{Asked, Key};
 use crate::links::own::{Lane, Watching};
-use crate::links::{self, LinkTo, Links, Pushed};
+use crate::links::{self, LinkTo, Links, Pushed, Speech};
 use crate::parts::{Parts, Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
@@ -42,8 +42,8 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_pop = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
-        let is_apart = front.is_alone || is_pop || plan.is_apart() || front.is_at_replica && !is_read;
+        let is_apart =
+            front.is_alone || plan.asks_further() || plan.is_apart() || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -77,8 +77,7 @@ impl Runner {
         sent: &[u8],
     ) -> bool {
         let links = &mut *self.links.borrow_mut();
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
-        let way = LinkTo { node, protocol, db, is_replica: instead.is_some() };
+        let way = LinkTo { is_replica: instead.is_some(), ..front.speech().to(node) };
         let mut at = links.place(way);
         if let Some(master) = instead.filter(|_| links.is_without_room(at)) {
             at = links.place(LinkTo { node: master, is_replica: false, ..way });
@@ -120,15 +119,15 @@ impl Runner {
         (command, request): (&Command, &Request<'_>),
         sent: &[u8],
     ) -> bool {
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let speaks = front.speech();
         let bytes_max = self.proxy.host.engine.config.proxy_cache_bytes();
-        let filling = self.proxy.cache.begin(request.arg(1), (sent, (protocol, db)), bytes_max);
+        let filling = self.proxy.cache.begin(request.arg(1), (sent, (speaks.protocol, speaks.db)), bytes_max);
         let is_whole = self.proxy.changes.is_whole(&self.links.borrow().routes);
         let Some(filling) = filling.filter(|_| is_whole) else {
             return self.send_as_it_is(front, (node, slot, None), (command, request), sent);
         };
         let links = &mut *self.links.borrow_mut();
-        let at = links.place(LinkTo { node, protocol, db, is_replica: false });
+        let at = links.place(speaks.to(node));
         if links.is_full(at, &front.inner.client) {
             return wait_for_room(front);
         }
@@ -138,7 +137,7 @@ impl Runner {
         let join = Join::Kept(Box::new(Keeping::begin(filling, (node, slot, asks))));
         let (command, since) = (Some(command.id), links.moment);
         let asked = Asked { command, since: Some(since) };
-        let number = links.conversations.owe_joined(whose, (join, 1), (protocol, db), (asked, is_wanted));
+        let number = links.conversations.owe_joined(whose, (join, 1), speaks, (asked, is_wanted));
         links.push(at, sent, Pushed { whose, reply: (number, 0), slot, command, since, ..Pushed::ONE });
         true
     }
@@ -153,8 +152,7 @@ impl Runner {
     ) {
         let links = &mut *self.links.borrow_mut();
         let client = front.inner.client.id;
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
-        let way = LinkTo { node, protocol, db, is_replica: false };
+        let (protocol, way) = (front.inner.protocol, front.speech().to(node));
         let transaction = front.inner.transaction.as_deref();
         let parts = parts_of(plan, &links.routes, request, transaction, 0, Vec::new());
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
@@ -168,7 +166,7 @@ impl Runner {
                 end_transaction(&self.proxy, front);
                 front.watched_slot = None;
                 self.proxy.note_written(front, node);
-                let Some(at) = links.watching(client, (protocol, db)) else {
+                let Some(at) = links.watching(client, front.speech()) else {
                     // What was watched may have changed.
                     links.conversations.answer(whose, (number, 0), null(protocol));
                     return links.unwatch(client);
@@ -207,17 +205,16 @@ impl Runner {
         else {
             return self.refuse_unserved(front);
         };
-        let (protocol, db) = (front.inner.protocol, front.inner.db.0 as usize);
+        let speaks = front.speech();
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let asked = Asked { command: Some(command.id), since: None };
         let owed = (join, each.len());
-        let number = links.conversations.owe_joined(whose, owed, (protocol, db), (asked, is_wanted));
+        let number = links.conversations.owe_joined(whose, owed, speaks, (asked, is_wanted));
         front.is_alone = true;
         front.block();
         let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
-            let way = LinkTo { node, protocol, db, is_replica: false };
-            let at = links.take_own(Lane { client, number: part + 1 }, way);
+            let at = links.take_own(Lane { client, number: part + 1 }, speaks.to(node));
             let (command, since) = (Some(command.id), links.moment);
             let one = Pushed { whose, reply: (number, part), slot, command, since, ..Pushed::ONE };
             let pushed = Pushed {
@@ -260,10 +257,12 @@ impl Runner {
             return self.refuse_unserved(front);
         };
         let goes_past = matches!(plan, Plan::Everywhere(one) if one.is_about_scripts_that_run());
-        let db = if goes_past { links::NO_DB } else { front.inner.db.0 as usize };
-        let protocol = front.inner.protocol;
+        let speaks = match goes_past {
+            true => Speech { db: links::NO_DB, is_no_touch: false, ..front.speech() },
+            false => front.speech(),
+        };
         let is_replica = matches!(plan, Plan::Read(..));
-        let to = parts.each.iter().map(|(node, ..)| LinkTo { node: *node, protocol, db, is_replica });
+        let to = parts.each.iter().map(|(node, ..)| LinkTo { is_replica, ..speaks.to(*node) });
         let places: Vec<usize> = to.map(|way| links.place(way)).collect();
         // All or none.
         if places.iter().any(|at| links.is_full(*at, &front.inner.client)) {
@@ -278,15 +277,15 @@ impl Runner {
             Some(join) => {
                 let asked = Asked { command: Some(command.id), since: Some(links.moment) };
                 let owed = (join, places.len());
-                links.conversations.owe_joined(whose, owed, (protocol, db), (asked, is_wanted))
+                links.conversations.owe_joined(whose, owed, speaks, (asked, is_wanted))
             }
             None => links.conversations.owe(whose, is_wanted),
         };
         // What it asks later comes behind what is asked for it further.
-        let may_wait = matches!(plan, Plan::Pops(..) | Plan::StreamWait(_));
-        front.is_alone |= may_wait
+        let asks_further = plan.asks_further();
+        front.is_alone |= asks_further
             || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
-        if may_wait && command.is(Flags::BLOCKING) {
+        if asks_further && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
             front.block();
         }
         let is_of_script = command.runs_script();
@@ -325,7 +324,7 @@ impl Proxy {
     #[inline]
     fn note_written(&self, front: &mut Front, node: NodeNo) {
         if front.written.is_nothing() {
-            front.written.begin(self.upstream.losses.count());
+            front.written.begin(self.upstream.losses_at(front.version));
         }
         front.written.note(node, front.version);
     }

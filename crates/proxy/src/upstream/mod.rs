@@ -207,6 +207,13 @@ impl Upstream {
         self.version.load(Ordering::Acquire) != seen.version
     }
 
+    /// How many losses there were by now, for who writes by routes of this version. Where these are past, as if there had been none: who is no master any more
+    /// may be written to by them still.
+    pub fn losses_at(&self, version: u64) -> u64 {
+        let current = self.current.read();
+        if current.version == version { self.losses.count() } else { 0 }
+    }
+
     /// Takes other routes, unless nothing is different.
     fn replace(&self, change: impl FnOnce(&mut Routes)) {
         let mut current = self.current.write();

@@ -296,7 +296,7 @@ pub fn depart(server: &Arc<Server>, number: Option<u64>, wish: Wish) -> Option<S
     if !is_safe {
         log!(Warning, "Error trying to save the DB, can't exit.");
         log!(Warning, "Errors trying to shut down the server. Check the logs for more information.");
-        supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
+        supervision::notify(server, "STATUS=Error trying to save the DB, can't exit.");
         give_up(server, number);
         return None;
     }

@@ -189,4 +189,11 @@ fn libraries_take_the_place_of_all_others() {
     assert!(engine.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
     let added = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &payload, b"APPEND"]);
     assert!(matches!(applier.libraries(command, &added.as_request()), Err(Refusal::Arity(_))));
+    // What adds none is a record all the same, for those who wait for it.
+    let none = value::rdb::dump_libraries(std::iter::empty());
+    let nothing = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &none]);
+    assert_eq!(applier.libraries(command, &nothing.as_request()), Ok(()));
+    let some = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &payload]);
+    assert!(matches!(applier.libraries(command, &some.as_request()), Err(Refusal::Arity(_))));
+    assert!(engine.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
 }
