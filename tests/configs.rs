@@ -331,10 +331,18 @@ fn a_cluster_is_begun_once_and_goes_on_whatever_became_of_who_began_it() {
     let client = || client_at(&port);
     let mut first = Up::start(&words);
     assert_eq!(call(&mut client(), &["SET", "k", "v"]), Value::Simple(b"OK".to_vec()));
-    let second = Command::new(tarn_path()).args(["cluster", "up"]).args(&words).output();
-    let second = second.expect("tarn can be run");
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(!second.status.success() && said.contains("another `tarn cluster up` has it"), "{said}");
+    let complain = |words: &[&str]| {
+        let output = Command::new(tarn_path()).args(["cluster", "up"]).args(words).output();
+        let output = output.expect("tarn can be run");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(complain(&words).contains("another `tarn cluster up` has it"));
+    let [other, third] = ["other", "third"].map(|name| dir.path().join(name).display().to_string());
+    let said = complain(&["--dir", &other, "--proxy-port", &port]);
+    assert!(said.contains("cannot be had"), "{said}");
+    let said = complain(&["--dir", &third, "--proxy-port", &port, "--port", &port]);
+    assert!(said.contains("is a server's"), "{said}");
 
     first.signal("-KILL");
     let mut again = Up::start(&words);

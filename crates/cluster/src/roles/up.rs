@@ -13,7 +13,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,8 @@ use sys::file::{Fs, Lock};
 const LOOKING: Duration = Duration::from_millis(100);
 /// How long a cluster may take until it serves.
 const BEGINNING: Duration = Duration::from_secs(120);
+/// How long servers may take until all have heard that the cluster serves.
+const HEARING: Duration = Duration::from_secs(5);
 /// How long the config server may take for an answer.
 const ANSWERING: Duration = Duration::from_secs(2);
 /// Who runs the cluster in a directory.
@@ -236,6 +238,12 @@ pub fn run(words: &[String]) -> Result<(), String> {
     for told in children::end_left(&given.dir)? {
         say(&told);
     }
+    if let Some(port) = given.proxy_port {
+        let taken = |error: io::Error| {
+            format!("the proxy's port {port} cannot be had ({error}): say --proxy-port PORT, or none")
+        };
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(taken)?;
+    }
     let is_enough = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, is_enough.clone())
@@ -334,17 +342,22 @@ fn begin_proxy(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), 
     if let Some(databases) = given.directive("--databases") {
         proxy.extend(words(&["--databases", databases]));
     }
-    parts.0.push(Part::begin(Role::Proxy(at), &dir, &proxy)?);
-    let begun = Instant::now();
+    let begin = || Part::begin(Role::Proxy(at), &dir, &proxy).map(|part| Parts(vec![part]));
+    let (begun, mut begins) = (Instant::now(), begin()?);
     while TcpStream::connect((Ipv4Addr::LOCALHOST, at)).is_err() {
-        if let Some(told) = parts.ended().into_iter().next() {
-            return Err(told);
+        if let Some(told) = begins.ended().into_iter().next() {
+            // A server may not have heard yet that the cluster serves: then a proxy ends at once.
+            if begun.elapsed() > HEARING {
+                return Err(told);
+            }
+            begins = begin()?;
         }
         if begun.elapsed() > BEGINNING {
             return Err(format!("the proxy does not serve after {} s", BEGINNING.as_secs()));
         }
         std::thread::sleep(LOOKING);
     }
+    parts.0.append(&mut begins.0);
     Ok(())
 }
 
