@@ -547,7 +547,8 @@ impl<'k> Batch<'k> {
         if !self.is_holding()
             && let Some(stamp) = self.append()
         {
-            self.keyspace.apart_stamp.store(stamp.0, Ordering::Release);
+            // Another worker's may be later, and noted already.
+            self.keyspace.apart_stamp.fetch_max(stamp.0, Ordering::AcqRel);
         }
     }
 

@@ -272,9 +272,12 @@ impl Gate {
     }
 }
 
-/// The connections of one worker that wait at the gate.
+/// The connections of one worker that wait at the gate. Who only reads does not wait behind who writes, who may have been slowed.
 #[derive(Default)]
-pub struct Queue(RefCell<BinaryHeap<Reverse<Waiting>>>);
+pub struct Queue {
+    readers: RefCell<BinaryHeap<Reverse<Waiting>>>,
+    writers: RefCell<BinaryHeap<Reverse<Waiting>>>,
+}
 
 /// One of them, in the order of stamps.
 struct Waiting(Shown, Arc<Client>);
@@ -282,7 +285,8 @@ struct Waiting(Shown, Arc<Client>);
 impl Queue {
     /// Wakes a session when the gate is open for this, or it has failed.
     pub fn wait(&self, gate: &Gate, worker: usize, shown: Shown, client: &Arc<Client>) {
-        self.0.borrow_mut().push(Reverse(Waiting(shown, client.clone())));
+        let queue = if shown.is_write { &self.writers } else { &self.readers };
+        queue.borrow_mut().push(Reverse(Waiting(shown, client.clone())));
         gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if gate.lets_go(shown) {
@@ -294,21 +298,27 @@ impl Queue {
     pub async fn attend(&self, gate: &Gate, worker: usize) {
         loop {
             gate.bells[worker].rung.notified().await;
-            let mut queue = self.0.borrow_mut();
-            while let Some(Reverse(first)) = queue.peek() {
-                if gate.lets_go(first.0) {
-                    // The gate may be closed again when the session looks: it queues up once more then.
-                    first.1.set_at_gate(false);
-                    first.1.wake();
-                    queue.pop();
-                    continue;
-                }
-                gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
-                if !gate.lets_go(first.0) {
-                    break;
-                }
+            for queue in [&self.readers, &self.writers] {
+                wake_first(&mut queue.borrow_mut(), gate, worker);
             }
+        }
+    }
+}
+
+/// Wakes those whose turn it is.
+fn wake_first(queue: &mut BinaryHeap<Reverse<Waiting>>, gate: &Gate, worker: usize) {
+    while let Some(Reverse(first)) = queue.peek() {
+        if gate.lets_go(first.0) {
+            // The gate may be closed again when the session looks: it queues up once more then.
+            first.1.set_at_gate(false);
+            first.1.wake();
+            queue.pop();
+            continue;
+        }
+        gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !gate.lets_go(first.0) {
+            break;
         }
     }
 }
@@ -397,7 +407,7 @@ mod tests {
         queue.wait(&gate, 0, Shown::read(Stamp(5)), &client);
         gate.commit(Stamp(5));
         look();
-        assert!(queue.0.borrow().is_empty());
+        assert!(queue.readers.borrow().is_empty());
     }
 
     #[test]
@@ -443,6 +453,32 @@ mod tests {
         assert!(gate.has_failed(write(4)), "it is frozen where it was");
         gate.freeze(false);
         assert!(gate.is_open_for(write(5)) && !gate.has_failed(write(6)) && !gate.is_open_for(read(6)));
+    }
+
+    #[test]
+    fn who_reads_does_not_wait_behind_who_is_slowed() {
+        let gate = Gate::new(1, &Clock::Real);
+        gate.hold(true);
+        gate.slow(Stamp(3));
+        let queue = Queue::default();
+        let client = |id| Arc::new(Client::new(id, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
+        let (writer, reader) = (client(1), client(2));
+        [&writer, &reader].iter().for_each(|client| client.set_at_gate(true));
+        queue.wait(&gate, 0, Shown { up_to: Stamp(5), is_write: true }, &writer);
+        queue.wait(&gate, 0, Shown::read(Stamp(7)), &reader);
+        gate.commit(Stamp(9));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let look = || {
+            let attending = async { queue.attend(&gate, 0).await };
+            runtime.block_on(async {
+                tokio::select! { biased; () = attending => {}, () = tokio::task::yield_now() => {} }
+            });
+        };
+        look();
+        assert!(writer.is_at_gate() && !reader.is_at_gate());
+        gate.slow(Stamp::LAST);
+        look();
+        assert!(!writer.is_at_gate());
     }
 
     #[test]

@@ -166,16 +166,25 @@ fn streams_at(request: &Request<'_>) -> Option<usize> {
     }
 }
 
-/// How long a request says that it waits: of several times the last one counts. None: it does not wait, or is wrong.
+/// How long a request says that it waits: of several times the last one counts. None: it does not wait. Behind an option that is not known here whatever may be a time is
+/// taken for one: a server of a later version may wait, and nobody is to wait behind that.
 pub fn block_of<'r>(request: &Request<'r>) -> Option<&'r [u8]> {
     let (mut at, mut time) = (1, None);
     while let Some(word) = request.get(at).filter(|word| !word.eq_ignore_ascii_case(b"streams")) {
         if word.eq_ignore_ascii_case(b"block") {
             time = request.get(at + 1);
         }
-        at += words_of(word)?;
+        match words_of(word) {
+            Some(words) => at += words,
+            None => return time.or_else(|| block_behind(request, at)),
+        }
     }
     time
+}
+
+fn block_behind<'r>(request: &Request<'r>, at: usize) -> Option<&'r [u8]> {
+    let block = (at..request.len()).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"))?;
+    request.get(block + 1)
 }
 
 /// How many words an option has with its own.

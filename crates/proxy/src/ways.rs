@@ -472,6 +472,10 @@ mod tests {
         assert!(!may("xread COUNT 1 STREAMS block 0"));
         assert!(may("xreadgroup NOACK GROUP g streams BLOCK 0 STREAMS k >"));
         assert!(!may("xreadgroup GROUP g block COUNT 1 STREAMS k >"));
+        // Of a later Redis.
+        assert!(may("xreadgroup GROUP g c BLOCK 0 CLAIM 100000 STREAMS k >"));
+        assert!(may("xreadgroup GROUP g c CLAIM 100000 BLOCK 0 STREAMS k >"));
+        assert!(!may("xreadgroup GROUP g c CLAIM 100000 STREAMS k >"));
     }
 
     #[test]

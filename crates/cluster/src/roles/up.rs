@@ -10,7 +10,7 @@ use crate::control::Setting;
 use children::{Part, Parts, Role};
 use lexopt::Parser;
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -245,7 +245,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(taken)?;
     }
     let is_enough = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, is_enough.clone())
             .map_err(|error| format!("cannot hear signals: {error}"))?;
     }
@@ -256,7 +256,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     }
     let served = await_service(&mut parts, &layout, &is_enough)?;
     if let Some(table) = served {
-        begin_proxy(&mut parts, &given, &layout)?;
+        begin_proxy(&mut parts, &given, &layout, &is_enough)?;
         say(table.trim_end());
         let password = given.password().map_or(String::new(), |text| format!(" -a {text}"));
         say(&format!("\nNext: redis-cli -c -p {}{password}", layout.port));
@@ -284,7 +284,8 @@ impl Given {
     }
 
     fn directive(&self, name: &str) -> Option<&str> {
-        let at = self.directives.iter().position(|word| word == name)?;
+        // Of several the last one counts.
+        let at = self.directives.iter().rposition(|word| word == name)?;
         self.directives.get(at + 1).map(String::as_str)
     }
 }
@@ -328,7 +329,12 @@ fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String
 }
 
 /// Begins the proxy, unless there is to be none, and waits until it listens. The cluster serves.
-fn begin_proxy(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String> {
+fn begin_proxy(
+    parts: &mut Parts,
+    given: &Given,
+    layout: &Layout,
+    is_enough: &AtomicBool,
+) -> Result<(), String> {
     let Some(at) = given.proxy_port else { return Ok(()) };
     let dir = given.dir.join("proxy");
     Fs::Real.create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -344,18 +350,20 @@ fn begin_proxy(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), 
     }
     let begin = || Part::begin(Role::Proxy(at), &dir, &proxy).map(|part| Parts(vec![part]));
     let (begun, mut begins) = (Instant::now(), begin()?);
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, at)).is_err() {
-        if let Some(told) = begins.ended().into_iter().next() {
+    while !is_enough.load(Ordering::SeqCst) {
+        let listens = TcpStream::connect((Ipv4Addr::LOCALHOST, at)).is_ok();
+        // One who has taken the port meanwhile would be somebody else, and this one's proxy would end.
+        std::thread::sleep(LOOKING);
+        match begins.ended().into_iter().next() {
+            None if listens => break,
+            None => {}
             // A server may not have heard yet that the cluster serves: then a proxy ends at once.
-            if begun.elapsed() > HEARING {
-                return Err(told);
-            }
-            begins = begin()?;
+            Some(told) if begun.elapsed() > HEARING => return Err(told),
+            Some(_) => begins = begin()?,
         }
         if begun.elapsed() > BEGINNING {
             return Err(format!("the proxy does not serve after {} s", BEGINNING.as_secs()));
         }
-        std::thread::sleep(LOOKING);
     }
     parts.0.append(&mut begins.0);
     Ok(())

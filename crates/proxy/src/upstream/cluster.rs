@@ -60,11 +60,15 @@ impl Asking {
         let masters = known.masters.iter().map(|number| &known.nodes[usize::from(*number)]);
         let nodes: Vec<Node> = masters.chain(&self.seeds).chain(&self.others).cloned().collect();
         let cluster = self.config_servers.as_ref().map(|all| all.cluster.clone());
-        let mut round = Round { host: &self.host, known, cluster, asked: Vec::new() };
+        let mut round = Round { host: &self.host, known, cluster, named_by: None, asked: Vec::new() };
         let longest = self.config_servers.as_ref().map(|_| NODES_FIRST);
         let told = match (round.ask(&nodes, longest), &mut self.config_servers) {
             (Err(why), Some(config_servers)) => {
-                let found = config_servers.find(&self.host, |named| round.ask(named, None));
+                let found = config_servers.find(&self.host, |named, cluster| {
+                    round.named_by = Some(cluster.to_owned());
+                    round.ask(named, None)
+                });
+                round.named_by = None;
                 found.or_else(|others| match nodes.is_empty() {
                     true => {
                         Err(format!("no config server names a node that tells who has which slot: {others}"))
@@ -116,6 +120,8 @@ struct Round<'r> {
     known: &'r Routes,
     /// Of which cluster nodes have to be; None: that is not looked at.
     cluster: Option<Arc<ClusterId>>,
+    /// Of which cluster they are by what a config server says that names them.
+    named_by: Option<String>,
     /// Who was asked: nobody is asked twice.
     asked: Vec<Node>,
 }
@@ -133,12 +139,29 @@ impl Round<'_> {
             }
             self.asked.push(node.clone());
             let asked = ask(self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
-            match asked.and_then(|replies| look_at(&replies, self.known, node, self.cluster.as_deref())) {
+            let told = asked.and_then(|replies| {
+                let told = look_at(&replies, self.known, node)?;
+                let its = cluster_of(&replies[0]);
+                agree(self.cluster.as_deref(), self.named_by.as_deref(), its.as_deref()).map(|()| told)
+            });
+            match told {
                 Ok(told) => return Ok(told),
                 Err(why) => reason = format!("{node}: {why}"),
             }
         }
         Err(reason)
+    }
+}
+
+/// Looks whether a node is of the cluster that is looked for; None: any will do. One of an earlier version, or no Tarn, does not tell it.
+fn agree(cluster: Option<&ClusterId>, named_by: Option<&str>, its: Option<&str>) -> Result<(), String> {
+    match (cluster, named_by, its) {
+        (None, ..) => Ok(()),
+        // Before anything is known by it.
+        (_, Some(named_by), Some(its)) if its != named_by => {
+            Err(format!("it is of another cluster ({its}) than the config server that names it ({named_by})"))
+        }
+        (Some(cluster), ..) => cluster.agree_with_node(its),
     }
 }
 
@@ -154,27 +177,15 @@ impl Routes {
     }
 }
 
-/// Reads what a node says, if it is in touch with the others, and of no other cluster; gives also all nodes that it names.
-fn look_at(
-    replies: &[Value],
-    known: &Routes,
-    asked: &Node,
-    cluster: Option<&ClusterId>,
-) -> Result<(Routes, Vec<Node>), String> {
+/// Reads what a node says, if it is in touch with the others; gives also all nodes that it names.
+fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node>), String> {
     match replies {
         [Value::Error(line)] | [_, Value::Error(line)] => Err(String::from_utf8_lossy(line).into_owned()),
         // Who is cut off tells what was.
         [Value::Bulk(info), _] if info.windows(DOWN.len()).any(|line| line == DOWN) => {
             Err("its cluster is down".to_owned())
         }
-        [info, slots] => {
-            let told = take(slots, known, asked)?;
-            // Who is of an earlier version, or no Tarn, does not tell it.
-            match (cluster, cluster_of(info)) {
-                (Some(cluster), Some(its)) => cluster.agree(&its).map(|()| told),
-                _ => Ok(told),
-            }
-        }
+        [_, slots] => take(slots, known, asked),
         _ => Err("it does not say who has which slot".to_owned()),
     }
 }
@@ -273,23 +284,26 @@ mod tests {
         let asked = Node::parse("a:1").unwrap();
         let info =
             |state: &str| Value::Bulk(format!("cluster_enabled:1\r\ncluster_state:{state}\r\n").into_bytes());
-        let look =
-            |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked, None);
+        let look = |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked);
         assert_eq!(look("ok").unwrap().1, [Node::parse("b:2").unwrap()]);
         assert!(look("fail").is_err());
     }
 
     #[test]
     fn a_node_of_another_cluster_is_not_believed() {
-        let (asked, cluster) = (Node::parse("a:1").unwrap(), ClusterId::default());
-        let look = |more: &str| {
-            let info = Value::Bulk(format!("cluster_state:ok\r\n{more}").into_bytes());
-            look_at(&[info, slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked, Some(&cluster)).map(drop)
+        let cluster = ClusterId::default();
+        let look = |more: &str, named_by: Option<&str>| {
+            let its = cluster_of(&Value::Bulk(format!("cluster_state:ok\r\n{more}").into_bytes()));
+            agree(Some(&cluster), named_by, its.as_deref())
         };
-        assert_eq!(look(""), Ok(()), "it does not tell");
-        assert_eq!(look("tarn_cluster_id:c0ffee\r\n"), Ok(()));
-        assert!(look("tarn_cluster_id:decaf\r\n").is_err_and(|why| why.contains("another cluster (decaf)")));
-        assert_eq!(look("tarn_cluster_id:c0ffee\r\n"), Ok(()));
+        let (own, other) = ("tarn_cluster_id:c0ffee\r\n", "tarn_cluster_id:decaf\r\n");
+        assert_eq!(look("", None), Ok(()), "it does not tell");
+        // Nothing is taken from one that is not whom its config server means.
+        assert!(look(other, Some("c0ffee")).is_err_and(|why| why.contains("another cluster (decaf)")));
+        assert_eq!([look(own, Some("c0ffee")), look(own, None)], [Ok(()), Ok(())]);
+        assert!(look(other, None).is_err_and(|why| why.contains("another cluster (decaf)")));
+        assert!(look("", None).is_err(), "others have told it");
+        assert_eq!(look(own, None), Ok(()));
     }
 
     #[test]

@@ -93,14 +93,14 @@ impl ConfigServers {
         ConfigServers { places, cluster, first: 0, revision: 0, in_vain: None }
     }
 
-    /// Asks one after the other until something is found by the nodes that one names.
+    /// Asks one after the other until something is found by the nodes that one names, of which it says of which cluster they are.
     ///
     /// # Errors
     /// Why nothing was, of each of them.
     pub fn find<T>(
         &mut self,
         host: &Arc<Server>,
-        mut look: impl FnMut(&[Node]) -> Result<T, String>,
+        mut look: impl FnMut(&[Node], &str) -> Result<T, String>,
     ) -> Result<T, String> {
         if let Some((_, why)) = self.in_vain.as_ref().filter(|(at, _)| at.elapsed() < ASKED_AGAIN) {
             return Err(why.clone());
@@ -156,9 +156,9 @@ impl ConfigServers {
         at: usize,
         told: &Told,
         reasons: &[String],
-        look: &mut impl FnMut(&[Node]) -> Result<T, String>,
+        look: &mut impl FnMut(&[Node], &str) -> Result<T, String>,
     ) -> Result<T, String> {
-        let found = look(&told.nodes)?;
+        let found = look(&told.nodes, &told.cluster)?;
         self.cluster.agree(&told.cluster)?;
         (self.first, self.revision, self.in_vain) = (at, told.revision, None);
         for reason in reasons {

@@ -41,6 +41,9 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// What is sent at a time.
 const PIECE_BYTES: usize = 32 << 10;
 
+/// With so much to be sent yet that is sent before the next slot is copied.
+const BEHIND_COPYING_BYTES: u64 = 4 << 20;
+
 /// With so little to be sent yet it is caught up.
 const BEHIND_BYTES: u64 = 128 << 10;
 
@@ -49,6 +52,9 @@ const WELCOME: Duration = Duration::from_secs(60);
 
 /// Between two questions, and two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long what is written may be left alone until it can be sent.
+const UNSENDABLE: Duration = Duration::from_millis(1);
 
 /// How long clients may wait for a script to end before the slots switch.
 const BARRIER: Duration = Duration::from_secs(1);
@@ -146,9 +152,13 @@ impl<'g> Giving<'g> {
             // It may be heard and switch before that is known here: somebody may be waiting from here on.
             link.hasten();
             // Whoever is not heard now is asked again, when what came in between is sent, too.
+            link.pacing.pause();
             match link.progress.config.say_caught_up(one, epochs) {
                 Ok(()) => break,
-                Err(_) => thread::sleep(LOOK_AGAIN),
+                Err(_) => {
+                    link.pacing.begin();
+                    thread::sleep(LOOK_AGAIN);
+                }
             }
         }
         self.hand_over(&mut link, &mut stream, &copied)?;
@@ -262,11 +272,16 @@ impl<'g> Giving<'g> {
     ) -> io::Result<()> {
         loop {
             self.look()?;
-            link.pass_on(stream, copied)?;
+            let is_sent = link.pass_on(stream, copied)?;
             link.settle()?;
             link.follows(copied.keys(), stream)?;
             if stream.behind() <= BEHIND_BYTES {
                 return Ok(());
+            }
+            if !is_sent {
+                // It is not on disk yet.
+                self.server.engine.durability.log().into_iter().for_each(|log| log.request_sync());
+                thread::sleep(UNSENDABLE);
             }
         }
     }
@@ -429,6 +444,8 @@ struct Link<'l, 'c> {
     sent: u64,
     pace: Pace,
     pacing: Pacing<'l>,
+    /// Whether an operator has set a rate.
+    keeps_to_rate: bool,
     /// Requests that wait for more of their database.
     pending: Option<(DbIndex, Vec<u8>)>,
     /// Until when clients wait for what is answered here.
@@ -454,6 +471,7 @@ impl<'l, 'c> Link<'l, 'c> {
             sent: 0,
             pace,
             pacing: Pacing::new(giving.server, giving.one.id),
+            keeps_to_rate: rate > 0,
             pending: None,
             held_until: None,
             is_hasty: false,
@@ -467,35 +485,45 @@ impl<'l, 'c> Link<'l, 'c> {
 
     /// Clients may wait by now: no answer may take long, and what is left keeps to no rate.
     fn hasten(&mut self) {
-        self.follow(Some(0));
+        self.pace = Pace { rate: 0, from: Instant::now(), sent: self.sent };
         self.is_hasty = true;
-        self.asking.set_patience(TAKING);
+        self.settle_patience();
     }
 
-    /// Sends what there is of the stream by now.
-    fn pass_on(&mut self, stream: &mut SlotStream<'_>, copied: &Copied) -> io::Result<()> {
-        let until = stream.end();
+    /// Sends what there is of the stream by now. False: nothing of it can be sent.
+    fn pass_on(&mut self, stream: &mut SlotStream<'_>, copied: &Copied) -> io::Result<bool> {
+        let (until, mut is_sent) = (stream.end(), false);
         while stream.pass_on(until, copied, &mut |db, request| self.send(db, request))? {
+            is_sent = true;
             self.giving.look()?;
             self.follows(copied.keys(), stream)?;
         }
-        Ok(())
+        Ok(is_sent)
     }
 
     /// Notes how many keys are copied, and how much of the stream is to be sent yet.
     fn is_so_far(&mut self, keys: u64, behind: u64) {
         (self.progress.keys, self.progress.behind) = (keys, behind);
-        self.tell();
+        // Who is told may be long in answering, and clients may wait for what comes next.
+        if !self.is_hasty {
+            self.pacing.pause();
+            self.tell();
+        }
     }
 
     /// The same while the stream is sent and nothing else: slows writers that it cannot keep up with.
     fn follows(&mut self, keys: u64, stream: &SlotStream<'_>) -> io::Result<()> {
         let behind = stream.behind();
         self.is_so_far(keys, behind);
-        self.pacing.note(stream.offset(), behind, self.pace.rate > 0)?;
+        self.pacing.note(stream.offset(), behind, self.keeps_to_rate)?;
+        self.settle_patience();
+        Ok(())
+    }
+
+    /// Nobody may take long for whom clients wait.
+    fn settle_patience(&mut self) {
         let patience = if self.pacing.is_on() || self.is_hasty { TAKING } else { PATIENCE };
         self.asking.set_patience(patience);
-        Ok(())
     }
 
     /// Says how far it is now and then, and is told how fast it may be.
@@ -506,6 +534,9 @@ impl<'l, 'c> Link<'l, 'c> {
 
     /// Keeps to another rate from now on.
     fn follow(&mut self, rate: Option<u64>) {
+        if let Some(rate) = rate.filter(|_| !self.is_hasty) {
+            self.keeps_to_rate = rate > 0;
+        }
         if let Some(rate) = rate.filter(|rate| *rate != self.pace.rate && !self.is_hasty) {
             self.pace = Pace { rate, from: Instant::now(), sent: self.sent };
         }
@@ -579,11 +610,12 @@ impl Taker for Sender<'_, '_, '_> {
     }
 
     fn passed(&mut self, copied: &Copied) -> io::Result<()> {
-        if self.stream.behind() > BEHIND_BYTES {
+        if self.stream.behind() > BEHIND_COPYING_BYTES {
             self.link.pacing.begin();
             self.link.giving.look()?;
             self.link.pass_on(self.stream, copied)?;
             self.link.pacing.end();
+            self.link.settle_patience();
         }
         self.link.is_so_far(copied.keys(), self.stream.behind());
         Ok(())

@@ -120,7 +120,7 @@ fn one_that_is_behind_is_heard_last() {
         })
     };
     let (host, fresh) = (host(""), config_server(topology("c0ffee", 8, &[7002])));
-    let first = |named: &[Node]| Ok(named[0].port);
+    let first = |named: &[Node], _: &str| Ok(named[0].port);
     let mut all = ConfigServers::new(vec![behind(), fresh], Arc::default());
     assert_eq!(all.find(&host, first), Ok(7002));
     let mut all = ConfigServers::new(vec![behind(), nobody()], Arc::default());
@@ -134,8 +134,8 @@ fn another_cluster_and_what_was_before_are_not_believed() {
     let places = ["c0ffee", "decaf", "c0ffee", "c0ffee"].iter().zip([8, 9, 7, 8]);
     let places = places.map(|(cluster, revision)| config_server(topology(cluster, revision, &[7001])));
     let mut all = ConfigServers::new(places.collect(), Arc::default());
-    assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
-    let refused = all.find(&host, |_| Err::<(), _>("no node is there".to_owned())).unwrap_err();
+    assert_eq!(all.find(&host, |_, _| Ok(())), Ok(()));
+    let refused = all.find(&host, |_, _| Err::<(), _>("no node is there".to_owned())).unwrap_err();
     let said =
         [": no node is there", ": it is of another cluster (decaf)", ": it is behind", ": no node is there"];
     let mut rest = refused.as_str();
@@ -156,10 +156,10 @@ fn who_was_of_use_is_asked_first_and_who_was_not_is_not_asked_at_once_again() {
     let (host, good) = (host(""), config_server(topology("c0ffee", 8, &[7001])));
     let mut all = ConfigServers::new(vec![empty, good], Arc::default());
     for _ in 0..3 {
-        assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
+        assert_eq!(all.find(&host, |_, _| Ok(())), Ok(()));
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    let mut refuse = || all.find(&host, |_| Err::<(), _>("no node is there".to_owned()));
+    let mut refuse = || all.find(&host, |_, _| Err::<(), _>("no node is there".to_owned()));
     let told = [refuse(), refuse(), refuse()];
     assert!(told.iter().all(|one| one.is_err() && *one == told[0]), "{told:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
