@@ -103,6 +103,11 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| has_options("migrate", &shown_by("migrate", &["--help"]), line),
     },
     NotRun {
+        begin: "redis-cli -p 6400",
+        why: "it wants a proxy; tests/configs.rs has the one of a cluster",
+        is_sound: |_| shown_by("cluster", &["--help"]).contains("one address for all of it (6400)"),
+    },
+    NotRun {
         begin: "redis-cli -c -p 7000",
         why: "it wants a cluster; tests/direct.rs talks to one",
         is_sound: |line| line.len() == "redis-cli -c -p 7000".len(),

@@ -23,8 +23,8 @@ use std::io;
 use std::time::{Duration, Instant};
 use wire::Value;
 
-/// How long a server may take for one turn before it counts as not answering; generous, for a loaded machine.
-const TURN_SECONDS_MAX: u64 = 60;
+/// How long a server may take for one turn before it counts as not answering: each try of shrinking a lost wake-up takes so long.
+const TURN_SECONDS_MAX: u64 = 3;
 /// So many times a server of several threads is looked at where there is no telling how much it will send.
 const LOOKS: usize = 50;
 /// What stands for a connection that the server closed.
