@@ -177,7 +177,6 @@ impl<'g> Giving<'g> {
     /// How fast it may send: nothing is sent before somebody says so, since what an operator has set may be little.
     fn rate(&self, progress: &mut Progress<'_, '_>) -> io::Result<u64> {
         loop {
-            progress.told_at = None;
             if let Some(rate) = progress.tell(0) {
                 return Ok(rate);
             }
@@ -401,14 +400,18 @@ struct Progress<'p, 'c> {
 }
 
 impl Progress<'_, '_> {
+    /// Whether it is time to say so again.
+    fn is_due(&self) -> bool {
+        self.told_at.is_none_or(|told_at| told_at.elapsed() >= PROGRESS)
+    }
+
     /// Says also how much was sent. Gives the rate, if it was told one.
     fn tell(&mut self, bytes: u64) -> Option<u64> {
-        if self.told_at.is_some_and(|told_at| told_at.elapsed() < PROGRESS) {
-            return None;
-        }
-        self.told_at = Some(Instant::now());
         let Progress { of, keys, behind, .. } = *self;
-        self.config.say_progress(self.one, format!("keys={keys} bytes={bytes} of={of} behind={behind}"))
+        let figures = format!("keys={keys} bytes={bytes} of={of} behind={behind}");
+        let rate = self.config.say_progress(self.one, figures);
+        self.told_at = Some(Instant::now());
+        rate
     }
 }
 
@@ -504,9 +507,7 @@ impl<'l, 'c> Link<'l, 'c> {
     /// Notes how many keys are copied, and how much of the stream is to be sent yet.
     fn is_so_far(&mut self, keys: u64, behind: u64) {
         (self.progress.keys, self.progress.behind) = (keys, behind);
-        // Who is told may be long in answering, and clients may wait for what comes next.
         if !self.is_hasty {
-            self.pacing.pause();
             self.tell();
         }
     }
@@ -528,8 +529,12 @@ impl<'l, 'c> Link<'l, 'c> {
 
     /// Says how far it is now and then, and is told how fast it may be.
     fn tell(&mut self) {
-        let rate = self.progress.tell(self.sent);
-        self.follow(rate);
+        if self.progress.is_due() {
+            // Who is told may be long in answering, and clients may wait for what comes next.
+            self.pacing.pause();
+            let rate = self.progress.tell(self.sent);
+            self.follow(rate);
+        }
     }
 
     /// Keeps to another rate from now on.
