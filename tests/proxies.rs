@@ -343,6 +343,15 @@ fn replies_that_nobody_wants_are_waited_for() {
     }
 }
 
+/// A proxy in front of three such servers, and one of these alone, with a client of each, and a key of each of the three.
+fn beside_one(program: Program) -> (Proxied, Server, [Client; 2], [String; 3]) {
+    let proxied = Proxied::of((&program, &[]), 3, &[]);
+    let alone = Server::start(program, &[]).unwrap();
+    let clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
+    let keys = [2, 0, 1].map(|shard| proxied.key(shard));
+    (proxied, alone, clients, keys)
+}
+
 /// Requests are answered alike by both, which are emptied first, in both protocols.
 fn answers_alike(clients: &mut [Client; 2], lines: &[String]) {
     for protocol in ["2", "3"] {

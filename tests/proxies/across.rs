@@ -1,6 +1,6 @@
 //! What a proxy asks of several servers for one request: the replies are those of one server with all keys.
 
-use super::{Proxied, answers_alike, sorted};
+use super::{Proxied, answers_alike, beside_one, sorted};
 use crate::tarn;
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
@@ -323,11 +323,7 @@ fn what_was_passed_on_is_measured_and_what_was_slow_is_noted_with_its_shard() {
 
 #[test]
 fn streams_of_several_servers_are_read_as_of_one() {
-    let proxied = Proxied::begin(3, &[]);
-    let alone = Server::start(Program::Redis, &[]).unwrap();
-    let mut clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
-    let keys = [2, 0, 1].map(|shard| proxied.key(shard));
-    let [first, second, third] = &keys;
+    let (_proxied, _alone, mut clients, [first, second, third]) = beside_one(Program::Redis);
     let lines = [
         format!("XADD {first} 1-1 f a"),
         format!("XADD {first} 2-1 f b"),

@@ -23,6 +23,19 @@ const SETS: usize = 40;
 /// Requests in one write.
 const PIPELINE: usize = 40;
 
+/// Does something through a proxy in front of a cluster, with keys of several slots; what it calls meanwhile has their slots go to and fro.
+pub fn while_slots_move(does: impl FnOnce(&Server, &[String], &dyn Fn())) {
+    let cluster = Cluster::begin(3, 1, &["--edition", "memory"]);
+    let id = *cluster.topology_before().servers.keys().next().unwrap();
+    let proxy = proxy_of(&cluster.place_of(id), &[]);
+    let keys = ["a", "b", "c", "d"].map(str::to_owned);
+    does(&proxy, &keys, &|| {
+        for (to, slots) in [("0", "8192-16383"), ("1", "0-16383"), ("2", "0-9000")] {
+            move_and_wait(&cluster, to.parse().unwrap(), slots);
+        }
+    });
+}
+
 pub(super) fn proxy_of(place: &str, directives: &[&str]) -> Server {
     Server::start(Program::Proxy(tarn_path()), &[&["--proxy-cluster", place], directives].concat()).unwrap()
 }

@@ -1,10 +1,8 @@
 //! XREADGROUP of streams of several servers: as at one, each entry to one consumer, and none to who has gone while it waited.
 
-use super::clusters::proxy_of;
+use super::clusters::while_slots_move;
 use super::own::await_blocked;
-use super::{Proxied, answers_alike};
-use crate::clusters::cluster::Cluster;
-use crate::slot_moves::move_and_wait;
+use super::{Proxied, answers_alike, beside_one};
 use crate::tarn_path;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +29,7 @@ fn begin_groups(client: &mut Client, keys: &[String]) {
 #[test]
 fn groups_of_several_servers_are_read_as_those_of_one() {
     for program in [Program::Redis, Program::Tarn(tarn_path())] {
-        let proxied = Proxied::of((&program, &[]), 3, &[]);
-        let alone = Server::start(program, &[]).unwrap();
-        let mut clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
-        let keys = [2, 0, 1].map(|shard| proxied.key(shard));
-        let [a, b, c] = &keys;
+        let (_proxied, _alone, mut clients, [a, b, c]) = beside_one(program);
         let lines = [
             format!("XADD {b} 1-1 f x"),
             format!("XADD {b} 1-2 f x"),
@@ -233,13 +227,5 @@ fn each_entry_comes_to_one_consumer() {
 
 #[test]
 fn each_entry_comes_to_one_consumer_while_slots_move() {
-    let cluster = Cluster::begin(3, 1, &["--edition", "memory"]);
-    let id = *cluster.topology_before().servers.keys().next().unwrap();
-    let proxy = proxy_of(&cluster.place_of(id), &[]);
-    let keys = ["a", "b", "c", "d"].map(str::to_owned);
-    each_comes_once(&proxy, &keys, || {
-        for (to, slots) in [("0", "8192-16383"), ("1", "0-16383"), ("2", "0-9000")] {
-            move_and_wait(&cluster, to.parse().unwrap(), slots);
-        }
-    });
+    while_slots_move(|proxy, keys, moves| each_comes_once(proxy, keys, moves));
 }

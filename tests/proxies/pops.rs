@@ -1,10 +1,8 @@
 //! What takes from the first of several keys that has something, where the keys are several servers': as from one, nothing twice, and nothing for who has gone.
 
-use super::clusters::proxy_of;
+use super::clusters::while_slots_move;
 use super::own::await_blocked;
-use super::{Proxied, answers_alike};
-use crate::clusters::cluster::Cluster;
-use crate::slot_moves::move_and_wait;
+use super::{Proxied, answers_alike, beside_one};
 use crate::{tarn, tarn_path};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +20,7 @@ fn begin() -> Proxied {
 
 #[test]
 fn what_takes_from_the_first_key_that_has_something_takes_as_at_one_server() {
-    let proxied = begin();
-    let alone = Server::start(tarn(), &[]).unwrap();
-    let mut clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
-    let keys = [2, 0, 1].map(|shard| proxied.key(shard));
-    let [a, b, c] = &keys;
+    let (_proxied, _alone, mut clients, [a, b, c]) = beside_one(tarn());
     let lines = [
         format!("RPUSH {b} 1 2 3 4 5"),
         format!("RPUSH {c} 6 7"),
@@ -146,13 +140,5 @@ fn nothing_is_taken_twice_from_keys_of_several_servers() {
 
 #[test]
 fn nothing_is_taken_twice_while_slots_move() {
-    let cluster = Cluster::begin(3, 1, &["--edition", "memory"]);
-    let id = *cluster.topology_before().servers.keys().next().unwrap();
-    let proxy = proxy_of(&cluster.place_of(id), &[]);
-    let keys = ["a", "b", "c", "d"].map(str::to_owned);
-    each_comes_once(&proxy, &keys, || {
-        for (to, slots) in [("0", "8192-16383"), ("1", "0-16383"), ("2", "0-9000")] {
-            move_and_wait(&cluster, to.parse().unwrap(), slots);
-        }
-    });
+    while_slots_move(|proxy, keys, moves| each_comes_once(proxy, keys, moves));
 }

@@ -1,12 +1,12 @@
 //! XREAD that waits for streams of several servers: as at one, once, and at nobody's for who has gone.
 
 use super::own::await_blocked;
-use super::{Proxied, answers_alike};
+use super::{Proxied, answers_alike, beside_one};
 use crate::clusters::cluster::Cluster;
 use crate::slot_moves::move_and_wait;
 use crate::tarn_path;
+use testkit::Program;
 use testkit::ask::{call, call_line, is_error, shown, text, wait_until};
-use testkit::{Program, Server};
 use wire::Value;
 
 fn entry(stream: &str, id: &str) -> Value {
@@ -18,11 +18,7 @@ fn entry(stream: &str, id: &str) -> Value {
 #[test]
 fn streams_of_several_servers_are_waited_for_as_those_of_one() {
     for program in [Program::Redis, Program::Tarn(tarn_path())] {
-        let proxied = Proxied::of((&program, &[]), 3, &[]);
-        let alone = Server::start(program, &[]).unwrap();
-        let mut clients = [proxied.proxy.connect().unwrap(), alone.connect().unwrap()];
-        let keys = [2, 0, 1].map(|shard| proxied.key(shard));
-        let [a, b, c] = &keys;
+        let (_proxied, _alone, mut clients, [a, b, c]) = beside_one(program);
         let lines = [
             format!("XADD {b} 1-1 f x"),
             format!("XADD {c} 1-1 f x"),

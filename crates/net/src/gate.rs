@@ -358,6 +358,18 @@ mod tests {
         }
     }
 
+    fn client(id: u64) -> Arc<Client> {
+        Arc::new(Client::new(id, String::new(), String::new(), -1, (0, 0), UnixMs(0)))
+    }
+
+    /// Has the worker look once who may go, if its bell has rung.
+    fn look(queue: &Queue, gate: &Gate) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! { biased; () = queue.attend(gate, 0) => {}, () = tokio::task::yield_now() => {} }
+        });
+    }
+
     #[test]
     fn what_could_go_before_a_generation_ended_may_go_still_and_nothing_else() {
         let gate = Gate::new(1, &Clock::Real);
@@ -385,28 +397,21 @@ mod tests {
     #[test]
     fn who_is_woken_while_the_gate_is_open_for_a_moment_can_queue_up_again() {
         let gate = Arc::new(Gate::new(1, &Clock::Real));
-        let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
+        let client = client(1);
         client.set_waker(&Waker::from(Arc::new(Closes(gate.clone()))));
         gate.hold(true);
         let queue = Queue::default();
         client.set_at_gate(true);
         queue.wait(&gate, 0, Shown::read(Stamp(5)), &client);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let look = || {
-            let attending = async { queue.attend(&gate, 0).await };
-            runtime.block_on(async {
-                tokio::select! { biased; () = attending => {}, () = tokio::task::yield_now() => {} }
-            });
-        };
-        look();
+        look(&queue, &gate);
         assert!(client.is_at_gate(), "it is not open");
         // `appendfsync` was "everysec" for a moment.
         gate.hold(false);
-        look();
+        look(&queue, &gate);
         assert!(!gate.is_open(Stamp(5)) && !client.is_at_gate());
         queue.wait(&gate, 0, Shown::read(Stamp(5)), &client);
         gate.commit(Stamp(5));
-        look();
+        look(&queue, &gate);
         assert!(queue.readers.borrow().is_empty());
     }
 
@@ -461,23 +466,15 @@ mod tests {
         gate.hold(true);
         gate.slow(Stamp(3));
         let queue = Queue::default();
-        let client = |id| Arc::new(Client::new(id, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
         let (writer, reader) = (client(1), client(2));
         [&writer, &reader].iter().for_each(|client| client.set_at_gate(true));
         queue.wait(&gate, 0, Shown { up_to: Stamp(5), is_write: true }, &writer);
         queue.wait(&gate, 0, Shown::read(Stamp(7)), &reader);
         gate.commit(Stamp(9));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let look = || {
-            let attending = async { queue.attend(&gate, 0).await };
-            runtime.block_on(async {
-                tokio::select! { biased; () = attending => {}, () = tokio::task::yield_now() => {} }
-            });
-        };
-        look();
+        look(&queue, &gate);
         assert!(writer.is_at_gate() && !reader.is_at_gate());
         gate.slow(Stamp::LAST);
-        look();
+        look(&queue, &gate);
         assert!(!writer.is_at_gate());
     }
 
