@@ -15,6 +15,7 @@ mod own;
 mod pops;
 mod replicas;
 mod secure;
+mod slow;
 mod stream_waits;
 mod takeovers;
 mod tracked;
@@ -23,12 +24,11 @@ mod waits;
 
 use crate::tarn_path;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
-use testkit::ask::{accept, ask, call, call_line, is_error, ok, shown, text, wait_until};
+use std::time::Duration;
+use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Client, Program, Server};
 use wire::{Value, encode_request, key_slot};
 
@@ -523,47 +523,6 @@ fn a_shard_that_stands_still_is_lost_whoever_goes_on_writing_to_it() {
     });
     crate::departures::signal(&proxied.shards[0], "-CONT");
     assert!(is_error(&reply.unwrap(), "UNANSWERED"));
-}
-
-/// Between two megabytes of what is taken slowly.
-const PAUSE: Duration = Duration::from_millis(80);
-
-/// A server that says at first what a proxy wants to hear, takes a long request slowly, and answers it.
-fn take_slowly(listener: &TcpListener, bytes: usize) {
-    let mut socket = accept(listener);
-    let (mut said, mut piece) = (Vec::new(), vec![0; 1 << 20]);
-    while !said.ends_with(b"$4\r\nINFO\r\n$6\r\nserver\r\n") {
-        let read = socket.read(&mut piece).unwrap();
-        assert!(read > 0, "it asks how the server is: {}", said.escape_ascii());
-        said.extend_from_slice(&piece[..read]);
-    }
-    socket.write_all(b"+OK\r\n$0\r\n\r\n").unwrap();
-    let mut left = bytes;
-    while left > 0 {
-        // So fast that what the system keeps is taken in no time when the proxy has written all.
-        thread::sleep(PAUSE);
-        let now = left.min(piece.len());
-        socket.read_exact(&mut piece[..now]).unwrap();
-        left -= now;
-    }
-    socket.write_all(b"+OK\r\n").unwrap();
-}
-
-#[test]
-fn a_shard_that_takes_a_long_request_slowly_is_not_lost() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap().to_string();
-    let words = ["--proxy-shards", &place, "--proxy-shard-timeout", "5"];
-    let proxy = Server::start(Program::Proxy(tarn_path()), &words).unwrap();
-    let mut request = Vec::new();
-    encode_request(&mut request, &[b"SET", b"k", &vec![b'v'; 80 << 20]]);
-    thread::scope(|scope| {
-        scope.spawn(|| take_slowly(&listener, request.len()));
-        let (mut client, began) = (proxy.connect().unwrap(), Instant::now());
-        client.send(&request).unwrap();
-        assert_eq!(client.read_value().unwrap(), ok());
-        assert!(began.elapsed() > Duration::from_secs(6), "it was not slow");
-    });
 }
 
 #[test]

@@ -156,6 +156,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/sys/src/pages.rs",
     "crates/sys/src/prefetch.rs",
     "crates/sys/src/process.rs",
+    "crates/sys/src/socket.rs",
     "crates/value/src/bits.rs",
     "crates/value/src/entry.rs",
     "crates/value/src/hash/fields.rs",

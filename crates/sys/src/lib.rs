@@ -16,6 +16,7 @@ pub mod pages;
 pub mod prefetch;
 pub mod prng;
 pub mod process;
+pub mod socket;
 pub mod stamp;
 pub mod thread;
 pub mod ticks;

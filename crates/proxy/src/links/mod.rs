@@ -7,6 +7,7 @@
 //! Thread rule: a worker's own.
 
 pub mod conversation;
+mod course;
 mod measured;
 pub mod own;
 pub mod redirect;

@@ -3,6 +3,7 @@
 //! What happens to requests when it is lost: those of which a byte was handed to the socket may have been executed, and are answered with
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
+use super::course::{Course, Seen};
 use super::measured::NOWHERE;
 use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
@@ -196,6 +197,8 @@ struct Talking {
     silence_max: Duration,
     /// Ends it.
     alarm: Option<Pin<Box<Sleep>>>,
+    /// How far a long request had come when the alarm was set.
+    course: Option<Course>,
     /// Something has come since the alarm was set.
     has_heard: bool,
     /// Something has come at all.
@@ -205,7 +208,17 @@ struct Talking {
 impl Talking {
     fn new(socket: Socket, silence_max: Duration) -> Talking {
         let (scanner, partial) = (Scanner::default(), Vec::new());
-        Talking { socket, scanner, partial, silence_max, alarm: None, has_heard: false, has_answered: false }
+        let (alarm, course) = (None, None);
+        Talking {
+            socket,
+            scanner,
+            partial,
+            silence_max,
+            alarm,
+            course,
+            has_heard: false,
+            has_answered: false,
+        }
     }
 
     /// Does all that can be done now; ready when the connection is lost.
@@ -261,22 +274,31 @@ impl Talking {
             Some(Some(Patience::Until(time))) => Some(time),
         };
         let Some(more) = more.filter(|_| !self.silence_max.is_zero()) else {
-            self.alarm = None;
+            (self.alarm, self.course) = (None, None);
             return false;
         };
         loop {
             let alarm = self.alarm.get_or_insert_with(|| {
                 self.has_heard = false;
+                self.course = self.course.take().or_else(|| Seen::of(link, &self.socket).map(Course::begin));
                 Box::pin(sleep(self.silence_max + more))
             });
             if alarm.as_mut().poll(context).is_pending() {
                 return false;
             }
-            if !self.has_heard {
+            self.alarm = None;
+            if self.has_heard {
+                self.course = None;
+            } else if !self.is_still_taken(link) {
                 return true;
             }
-            self.alarm = None;
         }
+    }
+
+    /// Whether the server has taken more of a long request since the alarm was set.
+    fn is_still_taken(&mut self, link: &Link) -> bool {
+        let seen = Seen::of(link, &self.socket);
+        self.course.as_mut().zip(seen).is_some_and(|(course, seen)| course.goes_on(seen))
     }
 
     fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
