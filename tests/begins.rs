@@ -370,12 +370,12 @@ fn a_script_that_keeps_the_log_from_its_completion_does_not_let_the_server_end_w
     let _ = client.call(&["SHUTDOWN", "NOSAVE"]);
     wait_until("it has ended", || server.ended().unwrap().is_some());
     assert_eq!(server.ended().unwrap().unwrap().code(), Some(1), "{}", server.output());
-    assert!(server.output().contains("The log has not become complete"), "{}", server.output());
+    server.await_output(&["The log has not become complete"]);
     // What was in memory only is gone, and nothing else is said.
     let again = memory(server.dir(), &["--appendonly", "yes"]);
     assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(0)");
-    let said = again.output();
-    assert!(said.contains("what was in its memory only is gone") && !said.contains("import"), "{said}");
+    let said = again.await_output(&["what was in its memory only is gone"]);
+    assert!(!said.contains("import"), "{said}");
 }
 
 #[test]
@@ -435,8 +435,8 @@ fn where_a_log_was_not_complete_what_was_saved_counts_and_not_older_append_only_
                 .unwrap();
         let mut client = again.connect().unwrap();
         assert_eq!([ask(&mut client, &["GET", "key"]), ask(&mut client, &["DBSIZE"])], ["new", "Int(1)"]);
-        let said = again.output();
-        assert!(said.contains("had begun the log in") && !said.contains("An import was cut short"), "{said}");
+        let said = again.await_output(&["had begun the log in"]);
+        assert!(!said.contains("An import was cut short"), "{said}");
         again.restart().unwrap();
         assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "key"]), "new");
         drop(again);
@@ -547,19 +547,11 @@ fn append_only_files_that_were_left_aside_are_kept_by_bgrewriteaof() {
         if value == "old" {
             assert_eq!(files(&folder, "", "").len(), 2);
             server.restart().unwrap();
-            assert!(
-                server.output().contains("is left aside: read it with appendonly yes, or with tarn import"),
-                "{}",
-                server.output()
-            );
+            server.await_output(&["is left aside: read it with appendonly yes, or with tarn import"]);
         }
     }
     let kept = files(&folder, "appendonly.aof.before-", ".manifest").pop().expect("the old manifest is kept");
-    assert!(
-        server.output().contains(&format!("`tarn import {}` reads them", kept.display())),
-        "{}",
-        server.output()
-    );
+    server.await_output(&[&format!("`tarn import {}` reads them", kept.display())]);
     assert_eq!(files(&folder, "", "").len(), 4, "what this server wrote itself is replaced");
     for (from, value) in [(&kept, "old"), (&folder.join("appendonly.aof.manifest"), "new")] {
         let to = server.dir().join(value);

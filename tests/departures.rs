@@ -70,8 +70,7 @@ fn the_end_waits_for_a_replica() {
             assert_eq!(await_end(&mut master), Some(0), "{}", master.last_lines());
             assert!(asking.read_to_close().unwrap().is_empty());
             assert!(writer.read_to_close().unwrap().is_empty(), "what was not written is not answered");
-            let told = master.output();
-            assert!(told.contains("1 of 1 replicas are in sync when shutting down."), "{told}");
+            let told = master.await_output(&["1 of 1 replicas are in sync when shutting down."]);
             assert!(!told.contains("Lagging replica"), "{told}");
             assert_eq!(shown(&call(&mut replica.connect().unwrap(), &["GET", "a"])), "1");
         }
@@ -127,9 +126,8 @@ fn the_end_does_not_wait_for_ever() {
             request => client.send_request(request).unwrap(),
         }
         assert_eq!(await_end(&mut master), Some(0), "{}", master.last_lines());
-        let told = master.output();
-        assert!(told.contains(&format!("Lagging replica 127.0.0.1:{} reported", port(&replica))), "{told}");
-        assert!(told.contains("0 of 1 replicas are in sync when shutting down."), "{told}");
+        let lags = format!("Lagging replica 127.0.0.1:{} reported", port(&replica));
+        master.await_output(&[&lags, "0 of 1 replicas are in sync when shutting down."]);
         signal(&replica, "-CONT");
     }
 }

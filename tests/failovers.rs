@@ -303,7 +303,7 @@ fn a_failover_whose_time_is_up_ends_by_itself() {
     // It waits for the end of the pause.
     assert_eq!(call(&mut client, &["SET", "a", "2"]), ok());
     assert_eq!(state(&mut client), "no-failover");
-    assert!(master.output().contains("aborted: Replica never caught up before timeout"));
+    master.await_output(&["aborted: Replica never caught up before timeout"]);
     drop(stopped);
     assert_eq!(info(&mut client, "sync_partial_ok"), 0);
 }
@@ -337,7 +337,7 @@ fn a_target_that_refuses_changes_nothing() {
         wait_until("it is written", || !is_error(&call(&mut writer, &["SET", "a", "2"]), "READONLY"));
         wait_until("it is over", || state(&mut client) == "no-failover");
         assert_eq!(field(&mut client, "role"), "master");
-        assert!(master.output().contains("aborted: Failover target rejected psync request"));
+        master.await_output(&["aborted: Failover target rejected psync request"]);
         wait_until("the replica goes on", || shown(&call(&mut there, &["GET", "a"])) == "2");
         assert_eq!(info(&mut client, "sync_full"), full, "{}", master.last_lines());
     }

@@ -164,7 +164,8 @@ fn take_over(seed: u64, variation: &Variation) {
     });
     if is_synced {
         // Once when it was asked for, and while links were cut.
-        let refusals = server.output().matches("Writes are refused until").count();
+        let told = "Writes are refused until";
+        let refusals = server.await_output(&[told]).matches(told).count();
         assert!(refusals == 1 || variation.cuts, "{}", server.last_lines());
         call_well(&mut client, &["CONFIG", "SET", "min-sync-replicas", "0"]);
     }

@@ -463,7 +463,7 @@ fn a_server_goes_on_where_a_redis_stopped() {
     }
     crate::starts::copy_all(&append_only_dir(&source), &append_only_dir(&server));
     server.restart().unwrap();
-    assert!(server.output().contains("Loaded the append-only files of "), "{}", server.output());
+    server.await_output(&["Loaded the append-only files of "]);
     call_well(&mut server.connect().unwrap(), &["DEL", "behind"]);
     // Its own log counts from now on, and not what the Redis left.
     server.restart().unwrap();

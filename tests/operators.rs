@@ -51,7 +51,7 @@ fn a_server_that_cannot_save_stays_when_it_is_told_to_end() {
         assert_eq!(ask(&mut client, &["INCR", "key"]), format!("Int({})", count + 1));
     }
     let complaint = format!("Can't save {}", way.display());
-    assert!(server.output().contains(&complaint), "{}", server.output());
+    server.await_output(&[&complaint]);
     std::fs::remove_dir_all(&way).unwrap();
     // And twice, as `timeout` does.
     signal(server.pid(), "-TERM");

@@ -216,11 +216,7 @@ fn a_snapshot_in_the_background_is_given_up_for_the_last_one() {
         }
         wait_until("it has ended", || server.ended().unwrap().is_some());
         assert!(server.ended().unwrap().unwrap().success(), "{}", server.output());
-        assert!(
-            server.output().contains("The snapshot in the background is given up"),
-            "{}",
-            server.output()
-        );
+        server.await_output(&["The snapshot in the background is given up"]);
         assert_eq!(files(server.dir(), "", ".tmp"), [""; 0].map(Into::<std::path::PathBuf>::into));
         server.restart().unwrap();
         assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), "Int(1001)", "{request:?}");

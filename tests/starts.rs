@@ -117,15 +117,10 @@ fn append_only_files_that_are_older_than_a_snapshot_are_not_loaded_in_silence() 
     let dir = place("as-redis");
     let server = started(&dir.0, &["--appendonly", "yes"]).unwrap();
     assert_eq!(exists(&server, &["both", "newer"]), "Int(1)");
-    let said = server.output();
-    assert!(
-        said.contains("dump.rdb is left aside because `appendonly` is yes, but the append-only files of "),
-        "{said}"
-    );
-    assert!(
-        said.contains(&format!("move {} and all `log-*` away", dir.0.join("appendonlydir").display())),
-        "{said}"
-    );
+    server.await_output(&[
+        "dump.rdb is left aside because `appendonly` is yes, but the append-only files of ",
+        &format!("move {} and all `log-*` away", dir.0.join("appendonlydir").display()),
+    ]);
     drop(server);
     move_all(&[dir.0.join("appendonlydir")], &dir.0.join("aside"));
     move_all(&files(&dir.0, "log-", ""), &dir.0.join("aside"));
@@ -162,23 +157,14 @@ fn append_only_files_that_are_newer_count_and_the_snapshot_is_named_with_its_tim
     files(&redis.dir().join("appendonlydir"), "", "").iter().for_each(|path| set_modified(path, later));
     let server = started(redis.dir(), &[]).unwrap();
     assert_eq!(exists(&server, &["key"]), "Int(1)");
-    let said = server.output();
-    assert!(
-        said.contains("dump.rdb is left aside: it is of 20") && said.contains("were last written 20"),
-        "{said}"
-    );
+    server.await_output(&["dump.rdb is left aside: it is of 20", "were last written 20"]);
     drop(server);
     let again = started(redis.dir(), &[]).unwrap();
-    let said = again.output();
-    assert!(said.contains("is not read: there is a log, which was written to later"), "{said}");
+    again.await_output(&["is not read: there is a log, which was written to later"]);
     drop(again);
     // Without a log they are left aside, with their time.
     let server = Server::start(tarn(), &["--edition", "memory", "--dir", text(redis.dir())]).unwrap();
-    assert!(
-        server.output().contains("last written 20") && server.output().contains("is left aside"),
-        "{}",
-        server.output()
-    );
+    server.await_output(&["last written 20", "is left aside"]);
 }
 
 #[test]
@@ -205,16 +191,11 @@ fn an_import_under_another_name_is_told_and_found() {
         };
         let empty = begin(&[]);
         assert_eq!(exists(&empty, &["key"]), "Int(0)");
-        let said = empty.output();
-        assert!(
-            said.contains(&format!("There is no data, and {} has x.rdb, which is not read", dir.display())),
-            "{said}"
-        );
         let what = if edition == "capacity" { "all `log-*` and `store`" } else { "all `log-*`" };
-        assert!(
-            said.contains(&format!("end this server, move {what} away, and start with `--dbfilename x.rdb`")),
-            "{said}"
-        );
+        empty.await_output(&[
+            &format!("There is no data, and {} has x.rdb, which is not read", dir.display()),
+            &format!("end this server, move {what} away, and start with `--dbfilename x.rdb`"),
+        ]);
         drop(empty);
         move_log(&dir, "aside");
         let there = begin(&["--dbfilename", "x.rdb"]);
@@ -473,8 +454,7 @@ fn what_is_said_of_append_only_files_leads_on() {
     };
     let without = memory(&[]);
     assert_eq!(exists(&without, &["one", "two"]), "Int(0)");
-    let said = without.output();
-    assert!(said.contains("is left aside: read it with appendonly yes, or with tarn import"), "{said}");
+    without.await_output(&["is left aside: read it with appendonly yes, or with tarn import"]);
     assert_eq!(ask(&mut client_of(&without), &["SAVE"]), "OK");
     drop(without);
     assert_eq!(exists(&memory(&["--appendonly", "yes"]), &["one", "two"]), "Int(2)");
@@ -698,7 +678,7 @@ fn a_redis_requests_are_replayed_with_rights_that_no_user_has_now() {
 fn a_server_says_everywhere_how_many_threads_it_has() {
     let server =
         Server::start(tarn(), &["--edition", "memory", "--threads", "3", "--threads-min", "3"]).unwrap();
-    assert!(server.output().contains(" 3 worker threads, "), "{}", server.output());
+    server.await_output(&[" 3 worker threads, "]);
     assert_eq!(crate::info(&mut client_of(&server), "worker_threads"), 3);
 }
 

@@ -31,7 +31,7 @@ pub fn defaults() {
 
 pub fn a_free_port() {
     let server = memory(&["--port", "0"]);
-    let said = server.output();
+    let said = server.await_output(&["Listening on 127.0.0.1:"]);
     let port = said.split_once("Listening on 127.0.0.1:").unwrap().1.lines().next().unwrap();
     let address = format!("127.0.0.1:{port}").parse().unwrap();
     assert_eq!(ask(&mut Client::connect(address).unwrap(), &["PING"]), "PONG");

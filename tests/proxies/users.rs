@@ -119,7 +119,7 @@ fn operators_see_to_users_of_proxies() {
     let mut carol = all.log_in(1, "carol", "secret").expect("she is what she was");
     let info = ask(&mut carol, &["INFO", "server"]);
     assert!(info.contains("users_unread:1\r\nusers_unread_names:carol\r\n"), "{info}");
-    assert!(all.proxies[1].output().contains("The user 'carol' stays what it was"));
+    all.proxies[1].await_output(&["The user 'carol' stays what it was"]);
     let refused = call_line(&mut carol, "ACL SETUSER carol resetkeys");
     assert!(is_error(&refused, "ERR proxy"), "{refused:?}");
     assert!(is_error(&call_line(&mut carol, "ACL SAVE"), "ERR proxy"));

@@ -8,6 +8,7 @@
 //! 1. Dropping a [`Server`] kills that process, by its own handle, and removes its directory.
 //! 2. Servers listen on 127.0.0.1 only.
 
+use crate::ask::PATIENCE;
 use crate::client::Client;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,7 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a server to accept connections where nothing else is said; generous, for a loaded machine.
 pub const START_MAX: Duration = Duration::from_secs(120);
@@ -198,6 +199,22 @@ impl Server {
     /// Everything that it has printed so far.
     pub fn output(&self) -> String {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until it has printed all of this, and gives everything that it has printed by then. What it does is seen before its
+    /// log tells of it, and what a process has printed before it ended may not have been read yet.
+    ///
+    /// # Panics
+    /// If it has not for longer than anything takes.
+    #[track_caller]
+    pub fn await_output(&self, parts: &[&str]) -> String {
+        let begun = Instant::now();
+        loop {
+            let output = self.output();
+            let Some(missing) = parts.iter().find(|part| !output.contains(**part)) else { return output };
+            assert!(begun.elapsed() < PATIENCE, "it has not printed `{missing}`:\n{output}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Its process id.
