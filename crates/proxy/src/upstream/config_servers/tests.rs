@@ -160,12 +160,21 @@ fn who_was_of_use_is_asked_first_and_who_was_not_is_not_asked_at_once_again() {
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let mut refuse = || all.find(&host, |_, _| Err::<(), _>("no node is there".to_owned()));
-    let told = [refuse(), refuse(), refuse()];
-    assert!(told.iter().all(|one| one.is_err() && *one == told[0]), "{told:?}");
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    // A busy machine may take so long for the three that they are asked again; then it is tried anew.
+    let before = loop {
+        let (before, began) = (asked.load(Ordering::SeqCst), Instant::now());
+        let told = [refuse(), refuse(), refuse()];
+        let is_in_time = began.elapsed() < ASKED_AGAIN;
+        assert!(told.iter().all(|one| one.is_err() && *one == told[0]), "{told:?}");
+        if is_in_time {
+            break before;
+        }
+        std::thread::sleep(ASKED_AGAIN);
+    };
+    assert_eq!(asked.load(Ordering::SeqCst), before + 1);
     std::thread::sleep(ASKED_AGAIN);
     assert!(refuse().is_err());
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!(asked.load(Ordering::SeqCst), before + 2);
 }
 
 /// A node that has all slots as long as it is there.
