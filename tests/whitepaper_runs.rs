@@ -1,8 +1,10 @@
 //! `tarn whitepaper` as a user runs it: as a program that starts servers, writes a report, and says what went wrong.
 //!
-//! The runs are as short as they get: one chapter, half a second for each measurement.
+//! The runs are as short as they get: one chapter, half a second for each measurement. A busy machine may have no time for anything in half
+//! a second: what has to be measured is measured again then, for longer.
 
 use crate::tarn;
+use serde_json::Value as Json;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -21,6 +23,42 @@ pub fn command(folder: &Path, words: &[&str]) -> Command {
     let shortest = ["whitepaper", "--quick", "--scale", "0.01", "--chapters", "ttl"];
     command.args(shortest).args(words).current_dir(folder).stdin(Stdio::null());
     command
+}
+
+/// How much is measured, and if not all that has to be is measured then.
+const SCALES: [&str; 3] = ["0.01", "0.2", "1"];
+
+/// A run that ends well, with all measured that has to be.
+fn measured(
+    command: impl Fn() -> Command,
+    folder: &Path,
+    is_whole: impl Fn(&Json) -> bool,
+) -> (Output, Json) {
+    let mut runs = SCALES.iter().map(|scale| {
+        let output = command().args(["--scale", scale]).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        (output, json_of(folder))
+    });
+    runs.find(|(_, json)| is_whole(json)).unwrap_or_else(|| panic!("it is never whole: {}", json_of(folder)))
+}
+
+fn json_of(folder: &Path) -> Json {
+    serde_json::from_str(&report(folder, "report.json")).unwrap()
+}
+
+/// All rows of all chapters.
+fn rows(json: &Json) -> impl Iterator<Item = &Json> {
+    let sections = list(json, "chapters").flat_map(|chapter| list(chapter, "sections"));
+    sections.flat_map(|section| list(section, "rows"))
+}
+
+fn list<'a>(one: &'a Json, member: &str) -> std::slice::Iter<'a, Json> {
+    one[member].as_array().unwrap().iter()
+}
+
+/// Whether each row has so many measurements.
+fn has_in_each_row(json: &Json, count: usize) -> bool {
+    rows(json).all(|row| list(row, "measurements").len() == count)
 }
 
 pub fn said(output: &Output) -> String {
@@ -42,8 +80,8 @@ fn running() -> (Server, PathBuf) {
 fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
     let (_keeps_the_folder, folder) = running();
     let peer = "redis-server --port {port} --save \"\" --appendonly no";
-    let output = whitepaper(&folder, &["--peer-cmd", peer]);
-    assert!(output.status.success(), "{}", said(&output));
+    let run = || command(&folder, &["--peer-cmd", peer]);
+    let (_, json) = measured(run, &folder, |json| has_in_each_row(json, 2));
     let page = report(&folder, "index.html");
     for part in
         ["Tarn and redis, measured", "Keys that expire", "cloud 1G, LAN, published", "Redis 7", "Processor"]
@@ -54,7 +92,6 @@ fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
     let sheet = report(&folder, "report.csv");
     assert_eq!(sheet.lines().filter(|line| line.starts_with("measured,")).count(), 2 * 6, "{sheet}");
     assert!(report(&folder, "report.md").contains("| redis, measured |"));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
     assert_eq!(json["servers"].as_array().map(Vec::len), Some(2));
 }
 
@@ -62,15 +99,12 @@ fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
 fn scripts_run_on_every_server_and_can_be_repeated_alone() {
     let (server, folder) = running();
     let address = format!("other=127.0.0.1:{}", server.address().port());
-    let output = whitepaper(&folder, &["--chapters", "scripts", "--peer", &address]);
-    assert!(output.status.success(), "{}", said(&output));
+    let run = || command(&folder, &["--chapters", "scripts", "--peer", &address]);
+    let (_, json) = measured(run, &folder, |json| has_in_each_row(json, 2));
     let sheet = report(&folder, "report.csv");
     let measured: Vec<&str> = sheet.lines().filter(|line| line.starts_with("measured,")).collect();
     assert_eq!(measured.len(), 2 * 6, "{sheet}");
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
-    let sections = json["chapters"][0]["sections"].as_array().unwrap();
-    let rows = sections.iter().flat_map(|section| section["rows"].as_array().unwrap());
-    for measurement in rows.flat_map(|row| row["measurements"].as_array().unwrap()) {
+    for measurement in rows(&json).flat_map(|row| row["measurements"].as_array().unwrap()) {
         assert_eq!(measurement["errors"].as_array().map(Vec::len), Some(0), "{measurement}");
         let command = measurement["command"].as_str().unwrap();
         let name = measurement["workload"].as_str().unwrap();
@@ -89,9 +123,12 @@ fn the_durable_chapter_starts_its_own_servers_and_says_what_each_promises() {
     let address = format!("other=127.0.0.1:{}", server.address().port());
     let peer = "redis-server --port {port} --save \"\" --appendonly no";
     let words = ["--chapters", "ttl,durable", "--peer-cmd", peer, "--peer", &address];
-    let output = command(&folder, &words).env("TMPDIR", &files).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let run = || {
+        let mut command = command(&folder, &words);
+        command.env("TMPDIR", &files);
+        command
+    };
+    let (_, json) = measured(run, &folder, |json| has_in_each_row(json, 3));
     assert!(json["servers"][1]["command"].as_str().unwrap().ends_with("--appendonly no"));
     let [tarn, redis, other] = &json["chapters"][1]["servers"].as_array().unwrap()[..] else {
         panic!("{json}")
@@ -122,14 +159,22 @@ fn the_capacity_chapters_run_every_edition_and_show_whether_the_ceiling_held() {
     let peer = "redis-server --port {port} --save \"\" --appendonly no";
     let chapters = "capacity-ample,capacity-scarce";
     let words = ["--chapters", chapters, "--peer-cmd", peer, "--peer", &address];
-    let output = command(&folder, &words).env("TMPDIR", &files).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    let run = || {
+        let mut command = command(&folder, &words);
+        command.env("TMPDIR", &files);
+        command
+    };
+    let (output, json) = measured(run, &folder, |json| {
+        rows(json).all(|row| {
+            let of = |member: &str| row[member].as_array().unwrap().len();
+            of("measurements") >= 4 && of("residences") == of("measurements")
+        }) && report(&folder, "report.csv").lines().filter(|line| line.starts_with("measured,")).count() == 36
+    });
     assert!(
         said(&output).contains("[36/36] capacity-scarce: Uniform 50/50, Tarn memory"),
         "{}",
         said(&output)
     );
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
     let ample = ["Tarn", "redis", "other", "Tarn durable", "Tarn memory"];
     let scarce = ["Tarn", "redis", "other", "Tarn memory"];
     assert_eq!(names(&json["servers"], "name"), ample);
@@ -185,11 +230,9 @@ fn the_replicated_chapters_run_every_server_with_the_replica_that_it_is_to_have(
     let (_keeps_the_folder, folder) = running();
     let peer = "redis-server --port {port} --save \"\" --appendonly no";
     let words = ["--chapters", "replicated-memory,replicated-durable", "--peer-cmd", peer];
-    let output = whitepaper(&folder, &words);
-    assert!(output.status.success(), "{}", said(&output));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let (_, json) = measured(|| command(&folder, &words), &folder, |json| has_in_each_row(json, 5));
     let servers = ["Tarn", "redis with WAIT 1", "redis with a replica", "Tarn with a replica", "Tarn alone"];
-    let has = |server: &serde_json::Value, name: &str| {
+    let has = |server: &Json, name: &str| {
         let settings = server["settings"].as_array().unwrap();
         settings.iter().any(|pair| pair[0] == name && pair[1] == "1")
     };
@@ -201,9 +244,7 @@ fn the_replicated_chapters_run_every_server_with_the_replica_that_it_is_to_have(
             assert_eq!(waits, server["name"] == "Tarn", "{server}");
         }
         for row in chapter["sections"][0]["rows"].as_array().unwrap() {
-            // On a busy machine half a second may be over before fifty WAITs in a row are answered once.
-            let measured = names(&row["measurements"], "server");
-            assert!(measured.len() >= 4 && measured.iter().all(|name| servers.contains(name)), "{row}");
+            assert_eq!(names(&row["measurements"], "server").len(), servers.len(), "{row}");
             for measured in row["measurements"].as_array().unwrap() {
                 assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
                 let is_sent_wait = measured["command"].as_str().unwrap().contains("--wait 1");
@@ -216,9 +257,8 @@ fn the_replicated_chapters_run_every_server_with_the_replica_that_it_is_to_have(
 #[test]
 fn a_cluster_is_measured_through_two_proxies_in_the_database_of_the_printed_command() {
     let (_keeps_the_folder, folder) = running();
-    let output = whitepaper(&folder, &["--chapters", "cluster-proxies"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let run = || command(&folder, &["--chapters", "cluster-proxies"]);
+    let (_, json) = measured(run, &folder, |json| has_in_each_row(json, 1) && have_proxies_their_part(json));
     let rows = json["chapters"][0]["sections"][0]["rows"].as_array().unwrap();
     assert_eq!(
         names(&json["chapters"][0]["sections"][0]["rows"], "label"),
@@ -229,7 +269,6 @@ fn a_cluster_is_measured_through_two_proxies_in_the_database_of_the_printed_comm
         assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
         let command = measured["command"].as_str().unwrap();
         assert_eq!(command.matches(" --select-db 10 -c 100 ").count(), 2, "{command}");
-        assert_proxies_have_their_part(measured);
     }
     let page = report(&folder, "index.html");
     assert!(page.contains("cluster of 8 GB, published") && !page.contains("This report is not whole"));
@@ -239,9 +278,11 @@ fn a_cluster_is_measured_through_two_proxies_in_the_database_of_the_printed_comm
 fn a_proxy_stands_beside_twemproxy_over_servers_of_the_same_kind() {
     let (_keeps_the_folder, folder) = running();
     let peer = "redis-server --port {port} --save \"\" --appendonly no";
-    let output = whitepaper(&folder, &["--chapters", "twemproxy", "--peer-cmd", peer]);
-    assert!(output.status.success(), "{}", said(&output));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let run = || command(&folder, &["--chapters", "twemproxy", "--peer-cmd", peer]);
+    let (_, json) = measured(run, &folder, |json| {
+        let proxies = json["chapters"][0]["servers"].as_array().unwrap().len();
+        has_in_each_row(json, proxies) && have_proxies_their_part(json)
+    });
     let chapter = &json["chapters"][0];
     let about = chapter["about"].as_str().unwrap();
     let has_twemproxy = !about.ends_with("neither on the PATH nor in /usr/sbin.");
@@ -256,41 +297,57 @@ fn a_proxy_stands_beside_twemproxy_over_servers_of_the_same_kind() {
         assert_eq!(names(&row["measurements"], "server"), proxies);
         for measured in row["measurements"].as_array().unwrap() {
             assert_eq!(measured["errors"], serde_json::json!([]), "{measured}");
-            assert_proxies_have_their_part(measured);
         }
     }
 }
 
-/// Of the processor time some is the proxies' and some is that of the servers behind them.
-fn assert_proxies_have_their_part(measured: &serde_json::Value) {
-    let of = |usage: &str| measured[usage]["cpu_us_per_operation"].as_f64().unwrap();
-    assert!(of("proxy_usage") > 0.0 && of("server_usage") > of("proxy_usage"), "{measured}");
+/// Whether of the processor time of each measurement some is the proxies' and some is that of the servers behind them. It is counted in
+/// hundredths of a second.
+fn have_proxies_their_part(json: &Json) -> bool {
+    let has = |measured: &Json| {
+        let of = |usage: &str| measured[usage]["cpu_us_per_operation"].as_f64().unwrap();
+        of("proxy_usage") > 0.0 && of("server_usage") > of("proxy_usage")
+    };
+    rows(json).flat_map(|row| row["measurements"].as_array().unwrap()).all(has)
 }
 
 /// A member of every element of a list.
-fn names<'a>(list: &'a serde_json::Value, member: &str) -> Vec<&'a str> {
+fn names<'a>(list: &'a Json, member: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|one| one[member].as_str().unwrap()).collect()
 }
 
 #[test]
 fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
     let (_keeps_the_folder, folder) = running();
+    // Where the machine had no time for the test it has died too late, and where it had none for the run not all else was measured.
+    let is_seen = SCALES.iter().any(|scale| dies_in_time(&folder, scale));
+    assert!(is_seen, "{}", report(&folder, "report.csv"));
+}
+
+/// Has a peer die that has been measured once, of six times. Whether it did, and all that was not its own was measured.
+fn dies_in_time(folder: &Path, scale: &str) -> bool {
     let pidfile = folder.join("peer.pid");
     let peer = format!("redis-server --port {{port}} --save \"\" --pidfile {}", pidfile.display());
-    let mut child = command(&folder, &["--peer-cmd", &peer]).stderr(Stdio::piped()).spawn().unwrap();
+    let words = ["--peer-cmd", &peer, "--scale", scale];
+    let mut child = command(folder, &words).stderr(Stdio::piped()).spawn().unwrap();
     let _deadline = Deadline::of(&child);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // It has been measured once, of six times.
     let begun: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("[2/12] ")).collect();
-    let pid = std::fs::read_to_string(pidfile).unwrap_or_else(|error| panic!("{error}: {begun:?}"));
-    assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+    let pid = std::fs::read_to_string(pidfile).unwrap_or_default();
+    if !Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success() {
+        // It was measured, and ended, before this was heard of.
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{begun:?}");
+        return false;
+    }
     let rest: Vec<String> = lines.collect();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:?}");
+    if child.wait().unwrap().success() {
+        return false;
+    }
     assert!(rest.iter().any(|line| line.contains("redis took no further part from ")), "{rest:?}");
-    let page = report(&folder, "index.html");
+    let page = report(folder, "index.html");
     assert!(page.contains("This report is not whole") && page.contains("redis took no further part from "));
-    let sheet = report(&folder, "report.csv");
-    assert_eq!(sheet.lines().filter(|line| line.starts_with("measured,,Tarn,")).count(), 6, "{sheet}");
+    let sheet = report(folder, "report.csv");
+    sheet.lines().filter(|line| line.starts_with("measured,,Tarn,")).count() == 6
 }
 
 #[test]
@@ -307,7 +364,7 @@ fn an_interrupt_leaves_a_report_and_no_server() {
     assert!(rest.iter().any(|line| line.contains("Stopped by a signal at ")), "{rest:?}");
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(report(&folder, "report.md").contains("Stopped by a signal at "));
-    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let json: Json = serde_json::from_str(&report(&folder, "report.json")).unwrap();
     let address = json["servers"][0]["address"].as_str().unwrap();
     assert!(std::net::TcpStream::connect(address).is_err(), "Tarn still runs at {address}");
 }
