@@ -22,4 +22,4 @@ pub use record::{Edition, Place, Server, Shard};
 pub use routes::{Route, Routes};
 pub use slots::{SlotMap, SlotRange};
 pub use view::Topology;
-pub use wire_form::{CLUSTER_FIELD, Endpoint, Telling};
+pub use wire_form::{CLUSTER_FIELD, Endpoint, REVISION_FIELD, Telling};

@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use wire::{Reply, SLOTS};
 
-/// The field of CLUSTER INFO that is Tarn's own: the cluster's id, by which proxies know whose node it is.
+/// A field of CLUSTER INFO that is Tarn's own: up to where the node has been told how the cluster looks, by which proxies know who was left behind.
+pub const REVISION_FIELD: &str = "tarn_topology_revision";
+/// Another: the cluster's id, by which proxies know whose node it is.
 pub const CLUSTER_FIELD: &str = "tarn_cluster_id";
 
 /// How far the port of the bus is from that for clients.
@@ -228,7 +230,7 @@ impl Telling<'_> {
         line
     }
 
-    /// CLUSTER INFO: as in Redis, and which cluster it is, if that is known ([`CLUSTER_FIELD`]).
+    /// CLUSTER INFO: as in Redis, and which cluster it is at which revision, if that is known ([`CLUSTER_FIELD`], [`REVISION_FIELD`]).
     #[must_use]
     pub fn info(&self) -> String {
         let topology = self.topology;
@@ -265,7 +267,8 @@ impl Telling<'_> {
             let _ = write!(text, "{name}:{figure}\r\n");
         }
         if !topology.cluster.is_empty() {
-            let _ = write!(text, "{CLUSTER_FIELD}:{}\r\n", topology.cluster);
+            let Topology { cluster, revision, .. } = topology;
+            let _ = write!(text, "{CLUSTER_FIELD}:{cluster}\r\n{REVISION_FIELD}:{revision}\r\n");
         }
         text
     }
@@ -541,6 +544,7 @@ mod tests {
             ("cluster_current_epoch", "7"),
             ("cluster_my_epoch", "4"),
             (CLUSTER_FIELD, &topology.cluster),
+            (REVISION_FIELD, &topology.revision.to_string()),
         ] {
             assert_eq!(figure(name).as_deref(), Some(expected), "{name}");
         }

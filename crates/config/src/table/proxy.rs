@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
         "Tarn's own, of `tarn proxy`: the most bytes of keys of several slots that one command has copied, to be answered by the proxy: SINTER, ZUNION, PFCOUNT and the like",
     ),
     works("proxy-config-servers", TEXT, "").fixed().here(
-        "Tarn's own, of `tarn proxy`: `host:port` of each config server of the Tarn cluster behind it, with commas between them: they name its nodes where none that is known answers, beside `proxy-cluster` or without; and they keep the proxy's users where `proxy-users cluster` says so",
+        "Tarn's own, of `tarn proxy`: `host:port` of each config server of the Tarn cluster behind it, with commas between them: they name its nodes where none that is known answers, beside `proxy-cluster` or without, and tell whether those that answer were left behind; and they keep the proxy's users where `proxy-users cluster` says so",
     ),
     works("proxy-drain-timeout", int(0, 604_800), "3600").here(
         "Tarn's own, of `tarn proxy`: for how many seconds a proxy that another has taken over from serves the connections that it has; 0: until their clients end them",

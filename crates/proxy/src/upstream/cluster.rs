@@ -1,6 +1,7 @@
 //! A Redis Cluster, or Tarn's: asked for its slots when the proxy begins, every few seconds, and whenever a node says that a slot is elsewhere.
 //!
-//! Nodes are asked. Where none that is known tells, config servers that are named are asked for others.
+//! Nodes are asked. Where none that is known tells, config servers that are named are asked for others, and where one does they are asked now and then whether
+//! it was left behind: one that has left the cluster, or is cut off from it, tells for ever what was. Who knows less than was believed before is not believed.
 
 use super::asking::ask;
 use super::config_servers::{self, ConfigServers};
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use telemetry::log;
-use topology::CLUSTER_FIELD;
+use topology::{CLUSTER_FIELD, REVISION_FIELD};
 use wire::{SLOTS, Value};
 
 /// How often it is asked where nothing says that slots are elsewhere.
@@ -21,6 +22,9 @@ const ASKED_EVERY: Duration = Duration::from_secs(10);
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
 /// For how long nodes are asked, one after another, before config servers are asked for others: all may be gone without a word.
 const NODES_FIRST: Duration = Duration::from_secs(4);
+/// How often a config server is asked whether the node that tells was left behind: always, and where something says that slots are elsewhere, or a node is lost.
+const CHECKED_EVERY: Duration = ASKED_EVERY;
+const CHECKED_AGAIN: Duration = Duration::from_secs(2);
 
 /// What is behind the proxy, as the directives say it.
 pub struct Named {
@@ -36,8 +40,14 @@ pub struct Asking {
     seeds: Vec<Node>,
     /// All others that nodes have named, replicas among them: one of them may be all that is left.
     others: Vec<Node>,
-    /// Who names others where none of these tells.
+    /// Who names others where none of these tells, and knows whether one that does was left behind.
     config_servers: Option<ConfigServers>,
+    /// Who has told last.
+    teller: Option<Node>,
+    /// Up to where whoever was believed last knew the cluster; None: nobody has said it.
+    revision: Option<u64>,
+    /// When a config server was asked last whether it knows more, and whether it could tell.
+    checked: Option<(Instant, bool)>,
     /// Whose directives say how they are reached.
     host: Arc<Server>,
 }
@@ -48,7 +58,15 @@ impl Asking {
         let Named { nodes: seeds, config_servers: places } = named;
         let are_named = !places.is_empty();
         let config_servers = are_named.then(|| ConfigServers::new(places, cluster.clone()));
-        Asking { seeds, others: Vec::new(), config_servers, host }
+        Asking {
+            seeds,
+            others: Vec::new(),
+            config_servers,
+            teller: None,
+            revision: None,
+            checked: None,
+            host,
+        }
     }
 
     /// Asks one node after the other, masters first, and at last those that config servers name, until one tells who has which slot; all servers keep the
@@ -59,16 +77,18 @@ impl Asking {
     pub fn ask(&mut self, known: &Routes) -> Result<Routes, String> {
         let masters = known.masters.iter().map(|number| &known.nodes[usize::from(*number)]);
         let nodes: Vec<Node> = masters.chain(&self.seeds).chain(&self.others).cloned().collect();
-        let cluster = self.config_servers.as_ref().map(|all| all.cluster.clone());
-        let mut round = Round { host: &self.host, known, cluster, named_by: None, asked: Vec::new() };
-        let longest = self.config_servers.as_ref().map(|_| NODES_FIRST);
-        let told = match (round.ask(&nodes, longest), &mut self.config_servers) {
+        let host = self.host.clone();
+        let mut round = self.round(&host, known);
+        let (floor, longest) = (round.floor, self.config_servers.as_ref().map(|_| NODES_FIRST));
+        let said = match (round.ask(&nodes, longest), &mut self.config_servers) {
             (Err(why), Some(config_servers)) => {
-                let found = config_servers.find(&self.host, |named, cluster| {
-                    round.named_by = Some(cluster.to_owned());
-                    round.ask(named, None)
+                let found = config_servers.find(&host, |told| {
+                    round.named_by = Some(told.cluster.clone());
+                    // A store that has just been read knows all that there is: where it was put back others have known more.
+                    round.floor = if told.doubt.is_none() { floor.min(told.revision) } else { floor };
+                    round.ask(&told.nodes, None)
                 });
-                round.named_by = None;
+                (round.named_by, round.floor) = (None, floor);
                 found.or_else(|others| match nodes.is_empty() {
                     true => {
                         Err(format!("no config server names a node that tells who has which slot: {others}"))
@@ -79,11 +99,54 @@ impl Asking {
                         .map_err(|_| format!("{why}; nor does a node that a config server names: {others}")),
                 })
             }
-            (told, _) => told,
-        };
-        let (routes, others) = told?;
-        self.others = others;
-        Ok(routes)
+            (said, _) => said,
+        }?;
+        Ok(self.take(said))
+    }
+
+    /// Asks a config server whether the cluster has changed since a node has told of it, and then those that it names: one that was left behind answers, too.
+    /// None: nobody tells anything else.
+    pub fn check(&mut self, known: &Routes) -> Option<Routes> {
+        let config_servers = self.config_servers.as_mut()?;
+        let later = config_servers.later_than(&self.host, self.revision.unwrap_or(0));
+        self.checked = Some((Instant::now(), later.is_ok()));
+        let told = later.ok()??;
+        let is_gone = self.teller.as_ref().is_some_and(|teller| !told.nodes.contains(teller));
+        if self.revision.is_none() && !is_gone {
+            // A node of an earlier version does not say what it knows.
+            return None;
+        }
+        let host = self.host.clone();
+        let mut round = self.round(&host, known);
+        round.named_by = Some(told.cluster);
+        round.floor = self.revision.map_or(0, |revision| revision + 1);
+        let said = round.ask(&told.nodes, Some(NODES_FIRST)).ok()?;
+        if let Some(teller) = self.teller.as_ref().filter(|_| is_gone) {
+            log!(Notice, "{teller} tells what the cluster was before it has left it: {} is believed", said.by);
+        }
+        Some(self.take(said))
+    }
+
+    /// Whether it is time for that.
+    fn is_due(&self, is_hurried: bool) -> bool {
+        self.checked.is_none_or(|(at, has_told)| {
+            at.elapsed() >= if is_hurried && has_told { CHECKED_AGAIN } else { CHECKED_EVERY }
+        })
+    }
+
+    fn round<'r>(&self, host: &'r Server, known: &'r Routes) -> Round<'r> {
+        let cluster = self.config_servers.as_ref().map(|all| all.cluster.clone());
+        // Without config servers nobody could say that a store was put back.
+        let floor = self.revision.filter(|_| cluster.is_some()).unwrap_or(0);
+        Round { host, known, cluster, named_by: None, floor, asked: Vec::new() }
+    }
+
+    /// Believes somebody.
+    fn take(&mut self, said: Said) -> Routes {
+        self.others = said.others;
+        self.revision = said.revision.or(self.revision);
+        self.teller = Some(said.by);
+        said.routes
     }
 
     /// Follows the cluster for as long as there is a proxy.
@@ -94,16 +157,24 @@ impl Asking {
             // Config servers may have been asked too early to be asked again.
             let is_soon = is_told && self.config_servers.is_some();
             let longest = if is_soon { config_servers::ASKED_AGAIN } else { ASKED_EVERY };
-            if hurried.recv_timeout(longest) == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
+            // Whoever began with one that was left behind is to know it soon.
+            let longest = if self.checked.is_none() { Duration::ZERO } else { longest };
+            let is_hurried = match hurried.recv_timeout(longest) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => false,
+                Ok(()) => true,
+            };
             let Some(upstream) = upstream.upgrade() else { return };
-            let known = upstream.routes();
-            match self.ask(&known) {
+            match self.ask(&upstream.routes()) {
                 Ok(routes) => {
                     is_told = false;
                     // What was learnt meanwhile keeps its number.
                     upstream.replace(|current| current.follow(&routes));
+                    if self.is_due(is_hurried)
+                        && let Some(later) = self.check(&upstream.routes())
+                    {
+                        upstream.replace(|current| current.follow(&later));
+                    }
                 }
                 Err(reason) if !std::mem::replace(&mut is_told, true) => {
                     log!(Warning, "No node of the cluster tells who has which slot: {reason}");
@@ -114,6 +185,18 @@ impl Asking {
     }
 }
 
+/// What a node says.
+#[derive(Clone)]
+struct Said {
+    by: Node,
+    routes: Routes,
+    /// All nodes that it names.
+    others: Vec<Node>,
+    /// The cluster that it is of, and up to where it knows it, if it says that.
+    cluster: Option<String>,
+    revision: Option<u64>,
+}
+
 /// One search for somebody who tells.
 struct Round<'r> {
     host: &'r Server,
@@ -122,34 +205,47 @@ struct Round<'r> {
     cluster: Option<Arc<ClusterId>>,
     /// Of which cluster they are by what a config server says that names them.
     named_by: Option<String>,
-    /// Who was asked: nobody is asked twice.
-    asked: Vec<Node>,
+    /// Who knows less of the cluster is not believed.
+    floor: u64,
+    /// Who was asked, and has said what: nobody is asked twice.
+    asked: Vec<(Node, Result<Said, String>)>,
 }
 
 impl Round<'_> {
-    /// Asks one node after the other, for that long if that is said: who has which slot, and all nodes that are named with that.
-    fn ask(&mut self, nodes: &[Node], longest: Option<Duration>) -> Result<(Routes, Vec<Node>), String> {
+    /// Asks one node after the other, for that long if that is said: who has which slot, and all nodes that are named with that. Of who was asked already it is
+    /// looked whether he is to be believed by now.
+    fn ask(&mut self, nodes: &[Node], longest: Option<Duration>) -> Result<Said, String> {
         let (begun, mut reason) = (Instant::now(), "no other node is named".to_owned());
         for node in nodes {
-            if self.asked.contains(node) {
-                continue;
-            }
-            if longest.is_some_and(|longest| begun.elapsed() > longest) {
+            let before = self.asked.iter().find(|(asked, _)| asked == node).map(|(_, said)| said.clone());
+            if before.is_none() && longest.is_some_and(|longest| begun.elapsed() > longest) {
                 break;
             }
-            self.asked.push(node.clone());
-            let asked = ask(self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
-            let told = asked.and_then(|replies| {
-                let told = look_at(&replies, self.known, node)?;
-                let its = cluster_of(&replies[0]);
-                agree(self.cluster.as_deref(), self.named_by.as_deref(), its.as_deref()).map(|()| told)
+            let is_new = before.is_none();
+            let said = before.unwrap_or_else(|| {
+                let said = ask(self.host, node, &["CLUSTER INFO", "CLUSTER SLOTS"]);
+                let said = said.and_then(|replies| look_at(&replies, self.known, node));
+                self.asked.push((node.clone(), said.clone()));
+                said
             });
-            match told {
-                Ok(told) => return Ok(told),
-                Err(why) => reason = format!("{node}: {why}"),
+            match said.and_then(|said| self.judge(&said).map(|()| said)) {
+                Ok(said) => return Ok(said),
+                Err(why) if is_new => reason = format!("{node}: {why}"),
+                Err(_) => {}
             }
         }
         Err(reason)
+    }
+
+    /// Looks whether a node may be believed.
+    fn judge(&self, said: &Said) -> Result<(), String> {
+        if let Some(revision) = said.revision.filter(|revision| *revision < self.floor) {
+            return Err(format!(
+                "it was left behind: it knows the cluster up to revision {revision}, and revision {} is looked for",
+                self.floor
+            ));
+        }
+        agree(self.cluster.as_deref(), self.named_by.as_deref(), said.cluster.as_deref())
     }
 }
 
@@ -177,15 +273,19 @@ impl Routes {
     }
 }
 
-/// Reads what a node says, if it is in touch with the others; gives also all nodes that it names.
-fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node>), String> {
+/// Reads what a node says, if it is in touch with the others.
+fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<Said, String> {
     match replies {
         [Value::Error(line)] | [_, Value::Error(line)] => Err(String::from_utf8_lossy(line).into_owned()),
         // Who is cut off tells what was.
         [Value::Bulk(info), _] if info.windows(DOWN.len()).any(|line| line == DOWN) => {
             Err("its cluster is down".to_owned())
         }
-        [_, slots] => take(slots, known, asked),
+        [info, slots] => {
+            let (routes, others) = take(slots, known, asked)?;
+            let revision = field(info, REVISION_FIELD).and_then(|told| told.parse().ok());
+            Ok(Said { by: asked.clone(), routes, others, cluster: field(info, CLUSTER_FIELD), revision })
+        }
         _ => Err("it does not say who has which slot".to_owned()),
     }
 }
@@ -193,11 +293,11 @@ fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<(Routes, V
 /// A line of CLUSTER INFO.
 const DOWN: &[u8] = b"cluster_state:fail";
 
-/// The cluster that a node is of, by its CLUSTER INFO.
-fn cluster_of(info: &Value) -> Option<String> {
+/// A field of a node's CLUSTER INFO.
+fn field(info: &Value, name: &str) -> Option<String> {
     let Value::Bulk(info) = info else { return None };
     let text = String::from_utf8_lossy(info);
-    let told = text.lines().find_map(|line| line.strip_prefix(CLUSTER_FIELD)?.strip_prefix(':'));
+    let told = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     told.map(|told| told.trim_end().to_owned())
 }
 
@@ -285,7 +385,7 @@ mod tests {
         let info =
             |state: &str| Value::Bulk(format!("cluster_enabled:1\r\ncluster_state:{state}\r\n").into_bytes());
         let look = |state| look_at(&[info(state), slots(&[(0, 9, "b", 2)])], &Routes::empty(true), &asked);
-        assert_eq!(look("ok").unwrap().1, [Node::parse("b:2").unwrap()]);
+        assert_eq!(look("ok").unwrap().others, [Node::parse("b:2").unwrap()]);
         assert!(look("fail").is_err());
     }
 
@@ -293,7 +393,8 @@ mod tests {
     fn a_node_of_another_cluster_is_not_believed() {
         let cluster = ClusterId::default();
         let look = |more: &str, named_by: Option<&str>| {
-            let its = cluster_of(&Value::Bulk(format!("cluster_state:ok\r\n{more}").into_bytes()));
+            let info = Value::Bulk(format!("cluster_state:ok\r\n{more}").into_bytes());
+            let its = field(&info, CLUSTER_FIELD);
             agree(Some(&cluster), named_by, its.as_deref())
         };
         let (own, other) = ("tarn_cluster_id:c0ffee\r\n", "tarn_cluster_id:decaf\r\n");

@@ -1,7 +1,8 @@
-//! Config servers of a Tarn cluster (`proxy-config-servers`): they name its nodes where none that is known answers.
+//! Config servers of a Tarn cluster (`proxy-config-servers`): they name its nodes where none that is known answers, and know whether one that does was left behind.
 //!
 //! Who has which slot is not taken from them, but asked of the nodes that they name, who know it before they do: so one that is cut off from its store may be
-//! listened to, if no other is there. One of another cluster, or one that tells less than was told before, is not.
+//! listened to, if no other is there, and at last one whose store says less than was told before, if it has just been read: it was put back. One of another
+//! cluster is not.
 //!
 //! Thread rule: whoever asks waits. Every wait has its end.
 
@@ -20,8 +21,12 @@ use wire::Value;
 
 /// How long it may take to reach one, and each of its answers: for its store it waits two seconds at most.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it may take to reach one, and each bit of its answer, where nodes answer: whoever follows these waits for it.
+const CHECKING: Duration = Duration::from_secs(1);
 /// How soon they are asked again that were asked in vain: each time they read their store.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// What comes in the place of a topology, where servers are not heard of.
+const SILENT: &[u8] = b"silent";
 
 /// What a config server tells of its cluster.
 pub struct Told {
@@ -55,14 +60,32 @@ fn said_by(host: &Arc<Server>, place: &Node) -> io::Result<Told> {
         }
         Err(error) => return Err(error),
     };
-    let topology = match &told {
-        Value::Bulk(text) if text.is_empty() => return Err(io::Error::other("it knows of no cluster yet")),
+    match &told {
+        Value::Bulk(text) if text.is_empty() => Err(io::Error::other("it knows of no cluster yet")),
+        told => Ok(Told { doubt, ..read(host, told)? }),
+    }
+}
+
+/// What one knows that is later than this revision; None: nothing is.
+fn later_by(host: &Arc<Server>, place: &Node, revision: u64) -> io::Result<Option<Told>> {
+    let address = Address { host: place.host.clone(), port: place.port };
+    let mut asking = Asking::to(host, &address, TlsBy::Cluster, CHECKING)?;
+    asking.say(&[b"TOPOLOGY", b"FOLLOW", revision.to_string().as_bytes()])?;
+    match asking.receive_long()? {
+        Value::Bulk(text) if text.is_empty() || text.starts_with(SILENT) => Ok(None),
+        told => read(host, &told).map(Some),
+    }
+}
+
+/// Reads what a config server tells.
+fn read(host: &Arc<Server>, told: &Value) -> io::Result<Told> {
+    let topology = match told {
         Value::Bulk(text) => std::str::from_utf8(text).ok().and_then(Topology::from_text),
         _ => None,
     };
     let topology = topology.ok_or_else(|| io::Error::other("what it says is no topology"))?;
     let nodes = nodes_of(&topology, host.engine.config.tls_cluster());
-    Ok(Told { cluster: topology.cluster, revision: topology.revision, nodes, doubt })
+    Ok(Told { cluster: topology.cluster, revision: topology.revision, nodes, doubt: None })
 }
 
 /// Where the servers are that have a place; one that is not to be reached this way is none.
@@ -85,30 +108,41 @@ pub struct ConfigServers {
     revision: u64,
     /// When nothing came of asking all of them, and why.
     in_vain: Option<(Instant, String)>,
+    /// The one that is asked next whether there is anything later.
+    turn: usize,
+    /// Why each could not tell that, as the log was told last; empty: it could, or was not asked.
+    troubles: Vec<String>,
 }
 
 impl ConfigServers {
     /// Those at these places, of this cluster.
     pub fn new(places: Vec<Node>, cluster: Arc<ClusterId>) -> ConfigServers {
-        ConfigServers { places, cluster, first: 0, revision: 0, in_vain: None }
+        let troubles = vec![String::new(); places.len()];
+        ConfigServers { places, cluster, first: 0, revision: 0, in_vain: None, turn: 0, troubles }
     }
 
-    /// Asks one after the other until something is found by the nodes that one names, of which it says of which cluster they are.
+    /// Asks one after the other until something is found by what one tells: those first that have just read their store, and last those whose store was put back.
     ///
     /// # Errors
     /// Why nothing was, of each of them.
     pub fn find<T>(
         &mut self,
         host: &Arc<Server>,
-        mut look: impl FnMut(&[Node], &str) -> Result<T, String>,
+        mut look: impl FnMut(&Told) -> Result<T, String>,
     ) -> Result<T, String> {
         if let Some((_, why)) = self.in_vain.as_ref().filter(|(at, _)| at.elapsed() < ASKED_AGAIN) {
             return Err(why.clone());
         }
         let (first, count) = (self.first, self.places.len());
-        let (mut reasons, mut doubtful) = (Vec::new(), Vec::new());
+        let (mut reasons, mut doubtful, mut put_back) = (Vec::new(), Vec::new(), Vec::new());
         for at in (first..first + count).map(|turn| turn % count) {
             let told = match self.told_by(host, at) {
+                Ok(told) if told.revision < self.revision => {
+                    reasons.push(format!("{}: {}", self.places[at], self.behind(&told)));
+                    // What is not of this moment says nothing of the store.
+                    put_back.extend(told.doubt.is_none().then_some((at, told)));
+                    continue;
+                }
                 Ok(told) if told.doubt.is_some() => {
                     doubtful.push((at, told));
                     continue;
@@ -121,9 +155,10 @@ impl ConfigServers {
             }
         }
         // What they tell may be so all the same: nodes speak for themselves.
-        for (at, told) in doubtful {
-            let place = format!("{}: {}", self.places[at], told.doubt.as_deref().unwrap_or_default());
-            reasons.push(place);
+        for (at, told) in doubtful.into_iter().chain(put_back) {
+            if let Some(doubt) = &told.doubt {
+                reasons.push(format!("{}: {doubt}", self.places[at]));
+            }
             match self.believe(at, &told, &reasons, &mut look) {
                 Ok(found) => return Ok(found),
                 Err(why) => reasons.push(format!("{}: {why}", self.places[at])),
@@ -138,16 +173,15 @@ impl ConfigServers {
     fn told_by(&self, host: &Arc<Server>, at: usize) -> Result<Told, String> {
         let told = ask(host, &self.places[at])?;
         self.cluster.look_at(&told.cluster)?;
-        if told.revision < self.revision {
-            return Err(format!(
-                "it is behind: it tells of revision {}, and revision {} was told of before",
-                told.revision, self.revision
-            ));
-        }
         match told.nodes.is_empty() {
             true => Err("its cluster has no server with a place yet".to_owned()),
             false => Ok(told),
         }
+    }
+
+    fn behind(&self, told: &Told) -> String {
+        let (now, before) = (told.revision, self.revision);
+        format!("it is behind: it tells of revision {now}, and revision {before} was told of before")
     }
 
     /// Looks at the nodes that one names. If something is found it was of use, and the log is told of those that were not.
@@ -156,16 +190,47 @@ impl ConfigServers {
         at: usize,
         told: &Told,
         reasons: &[String],
-        look: &mut impl FnMut(&[Node], &str) -> Result<T, String>,
+        look: &mut impl FnMut(&Told) -> Result<T, String>,
     ) -> Result<T, String> {
-        let found = look(&told.nodes, &told.cluster)?;
+        let found = look(told)?;
         self.cluster.agree(&told.cluster)?;
-        (self.first, self.revision, self.in_vain) = (at, told.revision, None);
         for reason in reasons {
             log!(Warning, "A config server is of no use, or may be behind: {reason}");
         }
-        log!(Notice, "The config server {} has told where the cluster's nodes are", self.places[at]);
+        let (place, now, before) = (&self.places[at], told.revision, self.revision);
+        match now < before {
+            true => log!(
+                Warning,
+                "The config server {place} has told where the cluster's nodes are: its store is at revision {now}, was at {before}, and counts from now on as put back"
+            ),
+            false => log!(Notice, "The config server {place} has told where the cluster's nodes are"),
+        }
+        (self.first, self.revision, self.in_vain) = (at, now, None);
         Ok(found)
+    }
+
+    /// Asks one of them whether it knows anything later than this revision, of which nodes have told; None: it does not. Another has its turn the next time if it is of no use.
+    ///
+    /// # Errors
+    /// Why it is of none; the log is told once.
+    pub fn later_than(&mut self, host: &Arc<Server>, revision: u64) -> Result<Option<Told>, String> {
+        let (at, place) = (self.turn, &self.places[self.turn]);
+        let told = later_by(host, place, revision).map_err(|error| config::sentence(&error));
+        let told = told.and_then(|told| match told {
+            Some(told) => self.cluster.look_at(&told.cluster).map(|()| Some(told)),
+            None => Ok(None),
+        });
+        match &told {
+            Ok(_) => self.troubles[at].clear(),
+            Err(why) => {
+                if self.troubles[at] != *why {
+                    log!(Warning, "The config server {place} does not say whether nodes were left behind: {why}");
+                    why.clone_into(&mut self.troubles[at]);
+                }
+                self.turn = (at + 1) % self.places.len();
+            }
+        }
+        told
     }
 }
 

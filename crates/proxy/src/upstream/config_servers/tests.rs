@@ -6,7 +6,7 @@ use super::*;
 use config::{Config, Startup};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use wire::Decoder;
 
 const FRESH: &str = "TOPOLOGY FOLLOW 0";
@@ -120,7 +120,7 @@ fn one_that_is_behind_is_heard_last() {
         })
     };
     let (host, fresh) = (host(""), config_server(topology("c0ffee", 8, &[7002])));
-    let first = |named: &[Node], _: &str| Ok(named[0].port);
+    let first = |told: &Told| Ok(told.nodes[0].port);
     let mut all = ConfigServers::new(vec![behind(), fresh], Arc::default());
     assert_eq!(all.find(&host, first), Ok(7002));
     let mut all = ConfigServers::new(vec![behind(), nobody()], Arc::default());
@@ -129,13 +129,38 @@ fn one_that_is_behind_is_heard_last() {
 }
 
 #[test]
+fn a_store_that_was_put_back_is_believed_where_nobody_tells_more() {
+    let (host, revision) = (host(""), Arc::new(AtomicU64::new(8)));
+    let (now, other) = (revision.clone(), AtomicU64::new(8));
+    let place = somebody(move |line| {
+        (line == FRESH).then(|| topology("c0ffee", now.load(Ordering::SeqCst), &[7001]))
+    });
+    // It is cut off from its store once it has told something.
+    let cut_off = somebody(move |line| match line {
+        FRESH if other.swap(3, Ordering::SeqCst) == 8 => Some(topology("c0ffee", 8, &[7002])),
+        FRESH => Some(BEHIND.to_owned()),
+        _ => Some(topology("c0ffee", 3, &[7002])),
+    });
+    let mut all = ConfigServers::new(vec![cut_off, place], Arc::default());
+    let port = |told: &Told| Ok::<_, String>(told.nodes[0].port);
+    assert_eq!(all.find(&host, port), Ok(7002));
+    revision.store(7, Ordering::SeqCst);
+    assert_eq!(all.find(&host, port), Ok(7001), "what was not just read is no word of the store");
+    let at = |told: &Told| Ok::<_, String>(told.revision);
+    revision.store(5, Ordering::SeqCst);
+    assert_eq!(all.find(&host, at), Ok(5));
+    revision.store(6, Ordering::SeqCst);
+    assert_eq!(all.find(&host, at), Ok(6));
+}
+
+#[test]
 fn another_cluster_and_what_was_before_are_not_believed() {
     let host = host("");
     let places = ["c0ffee", "decaf", "c0ffee", "c0ffee"].iter().zip([8, 9, 7, 8]);
     let places = places.map(|(cluster, revision)| config_server(topology(cluster, revision, &[7001])));
     let mut all = ConfigServers::new(places.collect(), Arc::default());
-    assert_eq!(all.find(&host, |_, _| Ok(())), Ok(()));
-    let refused = all.find(&host, |_, _| Err::<(), _>("no node is there".to_owned())).unwrap_err();
+    assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
+    let refused = all.find(&host, |_| Err::<(), _>("no node is there".to_owned())).unwrap_err();
     let said =
         [": no node is there", ": it is of another cluster (decaf)", ": it is behind", ": no node is there"];
     let mut rest = refused.as_str();
@@ -156,10 +181,10 @@ fn who_was_of_use_is_asked_first_and_who_was_not_is_not_asked_at_once_again() {
     let (host, good) = (host(""), config_server(topology("c0ffee", 8, &[7001])));
     let mut all = ConfigServers::new(vec![empty, good], Arc::default());
     for _ in 0..3 {
-        assert_eq!(all.find(&host, |_, _| Ok(())), Ok(()));
+        assert_eq!(all.find(&host, |_| Ok(())), Ok(()));
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    let mut refuse = || all.find(&host, |_, _| Err::<(), _>("no node is there".to_owned()));
+    let mut refuse = || all.find(&host, |_| Err::<(), _>("no node is there".to_owned()));
     // A busy machine may take so long for the three that they are asked again; then it is tried anew.
     let before = loop {
         let (before, began) = (asked.load(Ordering::SeqCst), Instant::now());
@@ -208,4 +233,75 @@ fn config_servers_are_asked_where_no_node_that_is_known_tells() {
     gone[1].store(true, Ordering::SeqCst);
     let refused = follower.ask(&routes).unwrap_err();
     assert!(refused.contains("its cluster is down; nor does a node that a config server names"), "{refused}");
+}
+
+/// A node that knows the cluster up to there, if it is there (0: it is not), and says that all slots are whose port this is.
+fn node_that(knows: &Arc<AtomicU64>, owner: u16) -> Node {
+    let knows = knows.clone();
+    somebody(move |line| match (line, knows.load(Ordering::SeqCst)) {
+        ("CLUSTER INFO", 0) => Some(bulk("cluster_state:fail\r\n")),
+        ("CLUSTER INFO", revision) => {
+            let own = format!("tarn_cluster_id:c0ffee\r\ntarn_topology_revision:{revision}\r\n");
+            Some(bulk(&format!("cluster_state:ok\r\n{own}")))
+        }
+        _ => Some(format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{owner}\r\n")),
+    })
+}
+
+/// A config server whose store is at this revision.
+fn config_server_at(revision: &Arc<AtomicU64>, node: u16) -> Node {
+    let revision = revision.clone();
+    somebody(move |line| {
+        let (known, now) = (line.strip_prefix("TOPOLOGY FOLLOW ")?, revision.load(Ordering::SeqCst));
+        Some(match now.cmp(&known.parse().ok()?) {
+            std::cmp::Ordering::Greater => topology("c0ffee", now, &[node]),
+            std::cmp::Ordering::Equal => "$0\r\n\r\n".to_owned(),
+            std::cmp::Ordering::Less => "-PAST the store was put back\r\n".to_owned(),
+        })
+    })
+}
+
+/// The port of who has the slots.
+fn owner(routes: &Routes) -> u16 {
+    routes.nodes[usize::from(routes.of(0).unwrap())].port
+}
+
+#[test]
+fn a_node_that_was_left_behind_does_not_have_the_last_word() {
+    let [left, other, store] = [5, 7, 7].map(|revision| Arc::new(AtomicU64::new(revision)));
+    let nodes = [node_that(&left, 1), node_that(&other, 2)];
+    let place = config_server_at(&store, nodes[1].port);
+    let named = Named { nodes: vec![nodes[0].clone()], config_servers: vec![nobody(), place] };
+    let mut follower = Follower::new(named, &Arc::default(), host(""));
+    let routes = follower.ask(&Routes::empty(true)).unwrap();
+    assert_eq!(owner(&routes), 1);
+    assert!(follower.check(&routes).is_none(), "nobody is there");
+    let routes = follower.check(&routes).expect("it was left behind");
+    assert_eq!(owner(&routes), 2);
+    assert!(follower.check(&routes).is_none(), "nothing is later");
+    // Nor is it listened to when the others are gone for a moment.
+    other.store(0, Ordering::SeqCst);
+    let refused = follower.ask(&routes).unwrap_err();
+    assert!(refused.contains(": it was left behind: it knows the cluster up to revision 5"), "{refused}");
+    left.store(7, Ordering::SeqCst);
+    assert_eq!(follower.ask(&routes).map(|routes| owner(&routes)), Ok(1));
+}
+
+#[test]
+fn nodes_that_know_less_are_believed_where_the_store_was_put_back() {
+    let [known, store] = [9, 9].map(|revision| Arc::new(AtomicU64::new(revision)));
+    let node = node_that(&known, 1);
+    let place = config_server_at(&store, node.port);
+    let named = Named { nodes: vec![node], config_servers: vec![place] };
+    let mut follower = Follower::new(named, &Arc::default(), host(""));
+    let routes = follower.ask(&Routes::empty(true)).unwrap();
+    known.store(4, Ordering::SeqCst);
+    assert!(follower.ask(&routes).is_err());
+    store.store(3, Ordering::SeqCst);
+    std::thread::sleep(ASKED_AGAIN);
+    assert!(follower.ask(&routes).is_ok());
+    // From then on that counts.
+    known.store(3, Ordering::SeqCst);
+    store.store(5, Ordering::SeqCst);
+    assert!(follower.ask(&routes).is_err());
 }
