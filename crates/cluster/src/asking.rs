@@ -105,6 +105,23 @@ impl Watching {
     }
 }
 
+/// How long something is waited for.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// All of it is to be there then.
+    Whole(Duration),
+    /// Some of it is to come so often.
+    Bits(Duration),
+}
+
+impl Patience {
+    fn length(self) -> Duration {
+        match self {
+            Patience::Whole(length) | Patience::Bits(length) => length,
+        }
+    }
+}
+
 /// A connection.
 pub struct Asking {
     /// Who is asked, for sentences.
@@ -204,7 +221,18 @@ impl Asking {
 
     /// The same where it is text.
     pub fn hear_text(&mut self, words: &[&str], patience: Duration) -> Result<String, Failure> {
-        match self.hear(words, patience)? {
+        self.hear_text_by(words, Patience::Whole(patience))
+    }
+
+    /// The same where it is so long a text that it counts only whether some of it comes all the time.
+    pub fn hear_long_text(&mut self, words: &[&str], patience: Duration) -> Result<String, Failure> {
+        self.hear_text_by(words, Patience::Bits(patience))
+    }
+
+    fn hear_text_by(&mut self, words: &[&str], patience: Patience) -> Result<String, Failure> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.say(&words, patience.length()).map_err(Failure::Broken)?;
+        match self.next_by(patience)? {
             Value::Simple(text) | Value::Bulk(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
             _ => Err(Failure::Said(format!("{} says something that is no text", self.name))),
         }
@@ -229,10 +257,17 @@ impl Asking {
 
     /// The same with why there is none.
     pub fn next(&mut self, patience: Duration) -> Result<Value, Failure> {
+        self.next_by(Patience::Whole(patience))
+    }
+
+    fn next_by(&mut self, patience: Patience) -> Result<Value, Failure> {
         let broken = |asking: &Asking, error: &dyn std::fmt::Display| Failure::Broken(asking.broken(error));
-        self.outgoing.set_deadline(Instant::now() + patience);
+        self.outgoing.set_deadline(Instant::now() + patience.length());
         let mut buffer = vec![0; READ_BYTES];
         loop {
+            if let Patience::Bits(length) = patience {
+                self.outgoing.set_deadline(Instant::now() + length);
+            }
             match self.decoder.decode().map_err(|error| broken(self, &error))? {
                 Some(Value::Error(text)) => {
                     return Err(Failure::Said(String::from_utf8_lossy(&text).into_owned()));

@@ -75,7 +75,7 @@ Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT] [
 pub const CONFIG_PORT: u16 = 7900;
 /// The proxy of one.
 pub const PROXY_PORT: u16 = 6400;
-/// How long an answer may take that needs nobody else.
+/// How long an answer may take that needs nobody else; a long one, each bit of it.
 const ANSWERING: Duration = Duration::from_secs(10);
 /// How long may take what waits for a copy.
 const COPYING: Duration = Duration::from_secs(3700);
@@ -209,7 +209,7 @@ impl Given {
     /// Has a request answered by the first config server that can.
     fn ask(&self, request: &[&str], patience: Duration) -> Result<String, String> {
         let repeats = match request {
-            ["CLUSTER", "STATUS", ..] | ["USERS", "GET"] => Repeats::Yes,
+            ["CLUSTER", "STATUS", ..] => Repeats::Yes,
             _ => Repeats::No,
         };
         // One that is cut off from the store tells what it knows all the same.
@@ -218,6 +218,13 @@ impl Given {
             _ => true,
         };
         let answer = Asking::first(&self.places()?, &self.entry, (request, patience), repeats, is_enough);
+        answer.map(|(_, text)| text)
+    }
+
+    /// All users: their lines may be many, and come over a slow way.
+    fn ask_users(&self) -> Result<String, String> {
+        let ask = |asking: &mut Asking, patience| asking.hear_long_text(&["USERS", "GET"], patience);
+        let answer = Asking::first_to(&self.places()?, &self.entry, (ask, ANSWERING), Repeats::Yes, |_| true);
         answer.map(|(_, text)| text)
     }
 
@@ -359,7 +366,7 @@ pub fn topology(places: &[(String, u16)], entry: &Entry) -> Result<(Value, Strin
     let ask = |asking: &mut Asking, patience| {
         let info = asking.hear_text(&["INFO"], patience)?;
         let state = info.lines().find_map(|line| line.strip_prefix("store_status:"));
-        Ok((json!({ "store": state }), asking.hear_text(&["TOPOLOGY", "GET"], patience)?))
+        Ok((json!({ "store": state }), asking.hear_long_text(&["TOPOLOGY", "GET"], patience)?))
     };
     let is_enough = |(status, _): &(Value, String)| is_read(&status.to_string());
     Asking::first_to(places, entry, (ask, ANSWERING), Repeats::Yes, is_enough).map(|(_, told)| told)
@@ -378,7 +385,7 @@ fn show_topology(given: &Given) -> Result<(), String> {
 /// Shows the users of proxies, or changes one.
 fn tend_users(given: &Given, words: &[&str]) -> Result<(), String> {
     let answer = match words {
-        ["list"] => users::shown(&given.ask(&["USERS", "GET"], ANSWERING)?, given.is_json),
+        ["list"] => users::shown(&given.ask_users()?, given.is_json),
         ["set" | "del", ..] if given.is_json => {
             return Err("--json goes with `users list`; see --help".to_owned());
         }

@@ -1,6 +1,9 @@
 //! Words that make no sense are refused with a sentence, before anything is begun.
 
 use super::{config_server, operator};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
@@ -131,4 +134,38 @@ fn a_status_that_lacks_what_the_leader_hears_is_not_the_best() {
     ] {
         assert_eq!(operator::is_of_now(status), is_of_now, "{status}");
     }
+}
+
+/// A config server that tells its users bit by bit, with a pause in front of each.
+fn slow_config_server(bits: u64, pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let place = listener.local_addr().expect("it has one").to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (Ok(mut socket), mut buffer) = (socket, [0; 1024]) else { continue };
+            while let Ok(count @ 1..) = socket.read(&mut buffer) {
+                if buffer[..count].ends_with(b"PING\r\n") {
+                    let _ = socket.write_all(b"+PONG\r\n");
+                    continue;
+                }
+                let line = "user alice on\n";
+                let _ = socket.write_all(format!("${}\r\n", bits * line.len() as u64).as_bytes());
+                for _ in 0..bits {
+                    std::thread::sleep(pause);
+                    // Who asked may have gone.
+                    let _ = socket.write_all(line.as_bytes());
+                }
+                let _ = socket.write_all(b"\r\n");
+            }
+        }
+    });
+    place
+}
+
+#[test]
+fn a_long_list_of_users_may_take_as_long_as_some_of_it_comes() {
+    // Longer together than an answer may take that another config server could give.
+    let place = slow_config_server(12, Duration::from_millis(400));
+    let listed = operator::run(&words(&format!("users list --config {place},127.0.0.1:1")));
+    assert_eq!(listed, Ok(()));
 }
