@@ -182,7 +182,11 @@ async fn converse(
             match flow {
                 Flow::Next => {}
                 Flow::End => return socket.shutdown().await,
-                Flow::Follow { of, revision, seen } => {
+                Flow::Follow { of, mut revision, seen, users } => {
+                    if let Some(users) = users.filter(|users| users.revision > revision) {
+                        revision = users.revision;
+                        tell(socket, &users.text).await?;
+                    }
                     return follow(desk, socket, of, (revision, seen)).await;
                 }
             }

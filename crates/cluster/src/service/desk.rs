@@ -68,6 +68,8 @@ pub enum Letter {
     },
     /// How all stands.
     Status(oneshot::Sender<serde_json::Value>),
+    /// The users of proxies, as they are now; None: nothing can be told of them.
+    Users(oneshot::Sender<Option<ToldUsers>>),
     /// Who was heard of, how long ago, and what it said.
     Heard(oneshot::Sender<Vec<(ServerId, Duration, String)>>),
 }
@@ -144,6 +146,8 @@ pub struct ToldUsers {
 /// What everybody may know.
 #[derive(Clone, Debug)]
 pub struct Published {
+    /// Up to where the store was seen; None: it was not read yet.
+    pub read: Option<Revision>,
     /// The cluster's id; empty: nothing is known yet.
     pub cluster: String,
     /// Up to where the store was seen when the topology was so; None: it was not read yet.
@@ -183,6 +187,7 @@ impl Published {
 impl Default for Published {
     fn default() -> Published {
         Published {
+            read: None,
             cluster: String::new(),
             seen: None,
             revision: 0,
@@ -312,11 +317,32 @@ impl Desk {
         answered.await.unwrap_or_else(|_| Err(ENDS_UNKNOWN.to_owned()))
     }
 
-    /// Waits until what is published of something is no older than this call. Gives the revision of the whole store then.
+    /// Waits until the topology that is published is no older than this call. Gives the revision of the whole store then.
     ///
     /// # Errors
     /// Why that cannot be known.
-    pub async fn wait_until_fresh(&self, of: Followed) -> Result<Revision, String> {
+    pub async fn wait_until_fresh(&self) -> Result<Revision, String> {
+        self.wait_until_seen(|published| published.seen).await
+    }
+
+    /// The users of proxies, no older than this call: those who follow them may be told of a change later. None: there is no cluster yet. With the revision of the
+    /// whole store then.
+    ///
+    /// # Errors
+    /// Why that cannot be known.
+    pub async fn users(&self) -> Result<(Revision, Option<ToldUsers>), String> {
+        let store = self.wait_until_seen(|published| published.read).await?;
+        let (answer, answered) = oneshot::channel();
+        // The service may have ended.
+        let _ = self.letters.send(Letter::Users(answer)).await;
+        Ok((store, answered.await.unwrap_or_default()))
+    }
+
+    /// Waits until the store was seen up to where it is at this call.
+    async fn wait_until_seen(
+        &self,
+        seen: impl Fn(&Published) -> Option<Revision>,
+    ) -> Result<Revision, String> {
         let (answer, answered) = oneshot::channel();
         // The service may have ended.
         let _ = self.latest.send(answer);
@@ -327,7 +353,7 @@ impl Desk {
                 Ok(latest) => {
                     let mut published = self.published.clone();
                     let is_there =
-                        |published: &Published| published.seen(of).is_some_and(|seen| seen >= latest.changed);
+                        |published: &Published| seen(published).is_some_and(|seen| seen >= latest.changed);
                     let told = published.wait_for(|now| now.untold.is_some() || is_there(now)).await;
                     match told.map(|now| now.untold.clone()) {
                         Ok(None) => return Ok(latest.store),

@@ -203,6 +203,10 @@ impl Keeper {
                 status["store"] = self.desk.store_status().into();
                 let _ = answer.send(status);
             }
+            Letter::Users(answer) => {
+                // Who asked may be gone.
+                let _ = answer.send(self.users_now());
+            }
             Letter::Heard(answer) => {
                 let now = self.now();
                 let heard = self.control.heard().iter();
@@ -318,9 +322,11 @@ impl Keeper {
         let silent = self.silent.clone();
         let refusal = self.control.refusal().map(str::to_owned);
         let untold = self.control.view().and_then(View::why_untold);
+        let read = self.control.view().map(|view| view.revision);
         self.publish.send_if_modified(|published| {
-            let is_other = (&published.leader, published.leads, &published.silent)
-                != (&leader, leads, &silent)
+            let is_later = std::mem::replace(&mut published.read, read) != read;
+            let is_other = is_later
+                || (&published.leader, published.leads, &published.silent) != (&leader, leads, &silent)
                 || (&published.refusal, &published.untold) != (&refusal, &untold);
             (published.leader, published.leads, published.silent) = (leader, leads, silent);
             (published.refusal, published.untold) = (refusal, untold);
@@ -372,11 +378,21 @@ impl Keeper {
         if now < due {
             return;
         }
-        let Some(view) = self.tellable() else { return };
-        let text: Arc<str> = view.users.to_text(&view.cluster).into();
+        let Some(users) = self.users_now() else { return };
         let followers = self.desk.followers.of(Followed::Users).get();
-        self.users.tell(revision, (text.len(), followers), now);
-        self.publish.send_modify(|published| published.users = ToldUsers { seen, revision, text });
+        self.users.tell(revision, (users.text.len(), followers), now);
+        self.publish.send_modify(|published| published.users = users);
+    }
+
+    /// The users of proxies as they are in the store, as far as it was seen; None: nothing can be told of them.
+    fn users_now(&self) -> Option<ToldUsers> {
+        let view = self.tellable()?;
+        let (seen, revision) = (Some(view.revision), view.users.revision.0);
+        let text = match self.users.due(revision) {
+            None => self.publish.borrow().users.text.clone(),
+            Some(_) => view.users.to_text(&view.cluster).into(),
+        };
+        Some(ToldUsers { seen, revision, text })
     }
 }
 

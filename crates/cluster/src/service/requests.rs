@@ -1,6 +1,6 @@
 //! What is said to a config server, and what it answers.
 
-use super::desk::{Desk, Followed, Letter, Question, in_thread};
+use super::desk::{Desk, Followed, Letter, Question, ToldUsers, in_thread};
 use super::{moves, peer, users};
 use crate::control::{Force, Losing, Order, Restored, Standing, key};
 use crate::store::{Change, Compare, Entry, Outcome, Revision, Store, Unavailable, Write};
@@ -49,6 +49,8 @@ pub enum Flow {
         revision: u64,
         /// How far the store had been seen when it was asked.
         seen: Option<Revision>,
+        /// Users as they were then: what is told of them to all may come later.
+        users: Option<ToldUsers>,
     },
 }
 
@@ -295,13 +297,17 @@ pub(super) async fn follow_of(desk: &Desk, of: Followed, revision: &[u8]) -> (An
         Err(line) => return (Err(line), Flow::Next),
     };
     let seen = desk.known().seen(of);
-    match desk.wait_until_fresh(of).await {
-        Ok(store) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
+    let known = match of {
+        Followed::Topology => desk.wait_until_fresh().await.map(|store| (store, None)),
+        Followed::Users => desk.users().await,
+    };
+    match known {
+        Ok((store, _)) if store.0 < revision => (Err(past(store.0, revision)), Flow::Next),
         // The store may have come to that revision again by what else is written to it.
-        Ok(_) if of == Followed::Users && desk.known().users.revision < revision => {
-            (Err(past(desk.known().users.revision, revision)), Flow::Next)
+        Ok((_, Some(users))) if users.revision < revision => {
+            (Err(past(users.revision, revision)), Flow::Next)
         }
-        Ok(_) => (Ok(Value::Null), Flow::Follow { of, revision, seen }),
+        Ok((_, users)) => (Ok(Value::Null), Flow::Follow { of, revision, seen, users }),
         Err(why) => (Err(cut_off(&why)), Flow::Next),
     }
 }

@@ -38,12 +38,8 @@ pub async fn carry_out(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> An
         ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
         ("GET", []) => {
             // Who has just changed a user, anywhere, is shown it.
-            desk.wait_until_fresh(Followed::Users).await.map_err(|why| cut_off(&why))?;
-            let known = desk.known();
-            return match known.users.text.is_empty() || known.untold.is_some() {
-                true => Err(unavailable(desk)),
-                false => Ok(bulk(known.users.text.as_bytes())),
-            };
+            let (_, users) = desk.users().await.map_err(|why| cut_off(&why))?;
+            return users.map(|users| bulk(users.text.as_bytes())).ok_or_else(|| unavailable(desk));
         }
         ("SET", [line, condition @ ..]) => {
             let UserLine { name, text } = UserLine::read(text(line)?).map_err(|why| format!("ERR {why}"))?;

@@ -1,7 +1,8 @@
 //! Users of proxies, as a config server is told of them and tells them.
 
 use super::super::desk::{Desk, Followed, Published};
-use super::super::{Event, Keeper};
+use super::super::requests::{self, Flow, Session};
+use super::super::{Event, Keeper, watcher};
 use super::*;
 use crate::store::Changed;
 use std::rc::Rc;
@@ -191,6 +192,48 @@ fn users_that_take_long_to_be_sent_hold_no_topology_back() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), keeping);
+}
+
+#[test]
+fn who_asks_for_users_is_told_while_those_who_follow_have_to_wait() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(Embedded::open(Fs::Real, dir.path()).expect("nobody else has it"));
+    let serving = async {
+        let (letters, incoming) = mpsc::channel(16);
+        let (publish, mut published) = watch::channel(Published::default());
+        let desk = Rc::new(Desk::new(settings(1, None), store.clone(), letters, published.clone()));
+        // More than can be sent for minutes.
+        desk.followers.of(Followed::Users).set(1 << 40);
+        watcher::begin(&desk).expect("there is a thread");
+        let mut keeper = Keeper::new(&desk, publish);
+        tokio::task::spawn_local(async move { keeper.run(incoming).await });
+        let is_told = published.wait_for(|now| !now.users.text.is_empty()).await;
+        let first = is_told.expect("it is told that there are none").users.clone();
+        let put = Write::Put {
+            key: format!("{PREFIX}users/alice"),
+            value: "user alice on".to_owned(),
+            lease: None,
+        };
+        let done = store.change(&Change { compares: Vec::new(), writes: vec![put] });
+        assert!(matches!(done, Outcome::Done(_)));
+        let mut session = Session::new(&desk);
+        let mut ask = async |words: &[&str]| {
+            let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            let mut out = Vec::new();
+            let flow = requests::answer(&desk, &mut session, words, &mut out).await;
+            (flow, String::from_utf8(out).expect("it is text"))
+        };
+        let (_, told) = ask(&["USERS", "GET"]).await;
+        assert!(told.starts_with('$') && told.contains("\nuser alice on\n"), "{told}");
+        let (flow, told) = ask(&["USERS", "FOLLOW", &first.revision.to_string()]).await;
+        let Flow::Follow { users: Some(users), .. } = flow else { panic!("{told}") };
+        assert!(users.revision > first.revision && users.text.ends_with("\nuser alice on\n"));
+        let (flow, told) = ask(&["USERS", "FOLLOW", &users.revision.to_string()]).await;
+        assert!(matches!(flow, Flow::Follow { .. }), "{told}");
+        assert_eq!(published.borrow().users.revision, first.revision, "they wait");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), serving);
 }
 
 #[test]
