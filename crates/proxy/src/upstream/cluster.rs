@@ -122,7 +122,11 @@ impl Asking {
         round.floor = self.revision.map_or(0, |revision| revision + 1);
         let said = round.ask(&told.nodes, Some(NODES_FIRST)).ok()?;
         if let Some(teller) = self.teller.as_ref().filter(|_| is_gone) {
-            log!(Notice, "{teller} tells what the cluster was before it has left it: {} is believed", said.by);
+            log!(
+                Notice,
+                "{teller} tells what the cluster was before it has left it: {} is believed",
+                said.by
+            );
         }
         Some(self.take(said))
     }

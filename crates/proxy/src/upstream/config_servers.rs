@@ -224,7 +224,10 @@ impl ConfigServers {
             Ok(_) => self.troubles[at].clear(),
             Err(why) => {
                 if self.troubles[at] != *why {
-                    log!(Warning, "The config server {place} does not say whether nodes were left behind: {why}");
+                    log!(
+                        Warning,
+                        "The config server {place} does not say whether nodes were left behind: {why}"
+                    );
                     why.clone_into(&mut self.troubles[at]);
                 }
                 self.turn = (at + 1) % self.places.len();
