@@ -157,8 +157,20 @@ fn who_is_to_touch_nothing_is_told_of_servers_that_know_nothing_of_it() {
     let (mut quiet, mut other) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
     let key = proxied.key(0);
     assert_eq!(call_line(&mut quiet, "CLIENT NO-TOUCH ON"), ok());
-    let told = shown(&call(&mut quiet, &["GET", &key]));
-    assert!(told.contains("no connection to the shard") && told.contains("NO-TOUCH"), "{told}");
+    // Their own words, and no connection for each request.
+    let connections = || -> u64 {
+        let stats = ask(&mut proxied.shards[0].connect().unwrap(), &["INFO", "stats"]);
+        let came = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        came.and_then(|came| came.parse().ok()).unwrap()
+    };
+    let before = connections();
+    for _ in 0..50 {
+        let told = shown(&call(&mut quiet, &["GET", &key]));
+        let is_so = told.contains("does not take CLIENT NO-TOUCH: ERR ") && told.contains("'NO-TOUCH'");
+        assert!(is_so, "{told}");
+    }
+    let more = connections() - before;
+    assert!(more < 20, "{more} connections for 50 requests");
     assert_eq!(call(&mut other, &["SET", &key, "v"]), ok());
     assert_eq!(call_line(&mut quiet, "RESET"), Value::Simple(b"RESET".to_vec()));
     assert_eq!(call(&mut quiet, &["GET", &key]), text("v"));

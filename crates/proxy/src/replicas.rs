@@ -208,7 +208,7 @@ impl Asker {
             let way = Speech { protocol: Protocol::Resp2, db: NO_DB, is_no_touch: false }.to(node);
             let asked = match links::connect(proxy, &server, way).await {
                 Ok(socket) => self.ask(Line::new(socket, patience(proxy))).await,
-                Err(reason) => Err(reason),
+                Err(reason) => Err(reason.to_string()),
             };
             proxy.replicas.forget(node);
             match asked {

@@ -197,7 +197,7 @@ impl Teller {
                     let patience = Some(patience(proxy)).filter(|patience| !patience.is_zero());
                     self.listen(Line::new(socket, patience.unwrap_or(SILENCE_MAX))).await.err()
                 }
-                Err(reason) => Some(reason),
+                Err(reason) => Some(reason.to_string()),
             };
             proxy.changes.end(proxy, node);
             match failed {

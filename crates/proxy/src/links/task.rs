@@ -12,6 +12,7 @@ use crate::upstream::{Node, NodeNo};
 use config::LogLevel;
 use socket2::SockRef;
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -26,6 +27,8 @@ use wire::{Decoder, Protocol, Value, encode_request};
 
 /// How long a link that cannot connect waits before it tries again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a server is not asked again that has refused CLIENT NO-TOUCH: it does not know it (Redis before 7.2), or the proxy's user may not say it.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// How long connecting may take, with all that is said first.
 const CONNECTING_MAX: Duration = Duration::from_secs(3);
 /// What a client is told that waits for what it has written, where that may be lost.
@@ -80,14 +83,84 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
                     sleep(AGAIN_AFTER).await;
                 }
             }
-            Err(reason) => {
+            Err(failure) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    log!(Warning, "No connection to {server}: {reason}");
+                    log!(Warning, "{}", failure.note(server));
                 }
-                links.borrow().links[at].counts.note_loss(&reason);
-                let error = format!("-ERR proxy: no connection to the shard at {server}: {reason}\r\n");
-                links.borrow_mut().refuse_all(at, error.as_bytes());
-                sleep(AGAIN_AFTER).await;
+                go_without(&links, at, server, &failure).await;
+            }
+        }
+    }
+}
+
+/// Has those answered who wait for a connection that cannot be had, until it is tried again.
+async fn go_without(links: &SharedLinks, at: usize, server: &Node, failure: &Failure) {
+    links.borrow().links[at].counts.note_loss(&failure.to_string());
+    let error = failure.reply(server);
+    match failure {
+        Failure::Lost(_) => {
+            // Whoever has its slots by now is asked for them.
+            links.borrow().proxy.upstream.hurry();
+            links.borrow_mut().refuse_all(at, error.as_bytes());
+            sleep(AGAIN_AFTER).await;
+        }
+        Failure::Refused(_) => refuse_for(REFUSED_FOR, links, at, error.as_bytes()).await,
+    }
+}
+
+/// Answers all that is asked for a while: the server is there, and would say the same.
+async fn refuse_for(time: Duration, links: &SharedLinks, at: usize, error: &[u8]) {
+    let refusing = async {
+        loop {
+            links.borrow_mut().refuse_all(at, error);
+            let is_asked = poll_fn(|context| links.borrow_mut().links[at].poll_asked(context)).await;
+            if !is_asked {
+                return;
+            }
+        }
+    };
+    // What is asked behind that is tried.
+    let _ = timeout(time, refusing).await;
+}
+
+/// Why there is no connection.
+pub enum Failure {
+    /// The server is not reached, or takes nobody like this proxy.
+    Lost(String),
+    /// It is, but not by clients that are to touch nothing: what it has said to that.
+    Refused(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Lost(reason) => out.write_str(reason),
+            Failure::Refused(reason) => write!(out, "it does not take CLIENT NO-TOUCH: {reason}"),
+        }
+    }
+}
+
+impl Failure {
+    /// What the log is told.
+    fn note(&self, server: &Node) -> String {
+        match self {
+            Failure::Lost(reason) => format!("No connection to {server}: {reason}"),
+            Failure::Refused(reason) => {
+                format!(
+                    "Clients that are to touch nothing get errors of {server}, which does not take CLIENT NO-TOUCH: {reason}"
+                )
+            }
+        }
+    }
+
+    /// What clients are.
+    fn reply(&self, server: &Node) -> String {
+        match self {
+            Failure::Lost(reason) => {
+                format!("-ERR proxy: no connection to the shard at {server}: {reason}\r\n")
+            }
+            Failure::Refused(reason) => {
+                format!("-ERR proxy: the shard at {server} does not take CLIENT NO-TOUCH: {reason}\r\n")
             }
         }
     }
@@ -106,23 +179,23 @@ fn sentence(error: &io::Error) -> String {
 ///
 /// # Errors
 /// Why that is not so.
-pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
+pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, Failure> {
     let connected = timeout(CONNECTING_MAX, introduce(proxy, server, way)).await;
-    connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+    connected.unwrap_or_else(|_| Err(Failure::Lost("it does not answer".to_owned())))
 }
 
-async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, String> {
-    let failed = |error: io::Error| sentence(&error);
-    let no_reply = || "what comes is no reply".to_owned();
+async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, Failure> {
+    let failed = |error: io::Error| Failure::Lost(sentence(&error));
+    let no_reply = || Failure::Lost("what comes is no reply".to_owned());
     let mut socket = Socket::connect(proxy, server).await.map_err(failed)?;
-    let (said, owed) = first_words(proxy, way);
+    let (said, owed, no_touch) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     socket.flush().await.map_err(failed)?;
     let (mut decoder, mut buffer, mut came) = (Decoder::new(), [0; 4096], 0);
     while came < owed {
         let bytes = socket.read(&mut buffer).await.map_err(failed)?;
         if bytes == 0 {
-            return Err("it was closed".to_owned());
+            return Err(Failure::Lost("it was closed".to_owned()));
         }
         decoder.feed(&buffer[..bytes]);
         while let Some(reply) = decoder.decode().map_err(|_| no_reply())? {
@@ -133,7 +206,11 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, 
                 Value::Bulk(info) if came == owed => meet(proxy, way.node, &info),
                 Value::Verbatim(_, info) if came == owed => meet(proxy, way.node, &info),
                 Value::Error(line) if came < owed => {
-                    return Err(String::from_utf8_lossy(&line).into_owned());
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    return Err(match no_touch == Some(came) && is_refusal(&line) {
+                        true => Failure::Refused(line),
+                        false => Failure::Lost(line),
+                    });
                 }
                 _ => {}
             }
@@ -145,6 +222,11 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, 
     }
 }
 
+/// Whether an error in the place of a reply to CLIENT NO-TOUCH is about that, and not about whoever says it: `-ERR max number of clients reached` stands there, too.
+fn is_refusal(line: &str) -> bool {
+    line.starts_with("NOPERM") || line.to_ascii_uppercase().contains("NO-TOUCH")
+}
+
 /// Notes which process is met, by what INFO says.
 fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) {
     const NAME: &[u8] = b"run_id:";
@@ -154,29 +236,29 @@ fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) {
     }
 }
 
-/// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out.
-fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
+/// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out. And which of them
+/// is the one to CLIENT NO-TOUCH.
+fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize, Option<usize>) {
     let config = &proxy.host.engine.config;
     let (user, password) = (config.masteruser(), config.masterauth());
     let (mut said, mut owed) = (Vec::new(), 0);
     let mut say = |words: &[&[u8]]| {
         encode_request(&mut said, words);
         owed += 1;
+        owed
     };
     match (user.is_empty(), password.is_empty()) {
-        (true, true) => {}
+        (true, true) => 0,
         (true, false) => say(&[b"AUTH", &password]),
         (false, _) => say(&[b"AUTH", &user, &password]),
-    }
+    };
     match way.protocol {
         Protocol::Resp3 => say(&[b"HELLO", b"3"]),
         // A server answers while a script runs.
         Protocol::Resp2 if way.db == NO_DB => say(&[b"HELLO", b"2"]),
-        Protocol::Resp2 => {}
-    }
-    if way.is_no_touch {
-        say(&[b"CLIENT", b"NO-TOUCH", b"ON"]);
-    }
+        Protocol::Resp2 => 0,
+    };
+    let no_touch = way.is_no_touch.then(|| say(&[b"CLIENT", b"NO-TOUCH", b"ON"]));
     if way.db != NO_DB {
         say(&[b"SELECT", way.db.to_string().as_bytes()]);
         if way.is_replica && proxy.upstream.routes().is_cluster {
@@ -184,7 +266,7 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize) {
         }
     }
     say(&[b"INFO", b"server"]);
-    (said, owed)
+    (said, owed, no_touch)
 }
 
 /// One connection of a link.
@@ -450,7 +532,6 @@ impl Links {
 
     /// No connection can be made: what waits for one goes to who has its slot by now, or is answered with this error.
     fn refuse_all(&mut self, at: usize, error: &[u8]) {
-        self.proxy.upstream.hurry();
         self.moment = self.ticks.now();
         self.look_at_routes();
         self.refuse_parked(at);
