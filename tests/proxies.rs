@@ -594,6 +594,15 @@ fn what_is_behind_a_proxy_is_looked_at() {
 }
 
 #[test]
+fn a_server_says_that_what_only_a_proxy_does_has_no_effect() {
+    let server = Server::start(Program::Tarn(tarn_path()), &["--proxy-read-from", "replica"]).unwrap();
+    let warning = "`proxy-read-from` has no effect: it is a directive of `tarn proxy`";
+    wait_until("it is told", || server.output().contains(warning));
+    let output = server.output();
+    assert_eq!(output.matches("has no effect").count(), 1, "{output}");
+}
+
+#[test]
 fn a_proxy_that_cannot_begin_says_why() {
     for (options, reason) in [
         (&["proxy"][..], "a proxy wants `proxy-shards`, `proxy-cluster` or `proxy-config-servers`"),
@@ -604,7 +613,13 @@ fn a_proxy_that_cannot_begin_says_why() {
         (&["proxy", "--proxy-shards", "0-16384=a:1"], "`0-16384` is no range of slots"),
         (&["proxy", "--nosuch", "1"], "Bad directive"),
         (&["proxy", "--proxy-shards", "a:1", "--rename-command", "flushalx none"], "flushalx"),
-        (&["server", "--proxy-shards", "a:1"], "`tarn proxy`"),
+        (&["server", "--proxy-shards", "a:1"], "`proxy-shards` is a directive of `tarn proxy`"),
+        (
+            &["server", "--proxy-config-servers", "a:1"],
+            "`proxy-config-servers` is a directive of `tarn proxy`",
+        ),
+        (&["server", "--proxy-users", "cluster"], "`proxy-users` is a directive of `tarn proxy`"),
+        (&["server", "--proxy-takeover", "/tmp/x"], "`proxy-takeover` is a directive of `tarn proxy`"),
     ] {
         let done = Command::new(tarn_path()).args(options).output().unwrap();
         let told = String::from_utf8_lossy(&done.stderr).into_owned();

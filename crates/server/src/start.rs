@@ -6,7 +6,7 @@ use crate::departure::Wish;
 use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
 use crate::{assembly, commands, durable, feeding, following, insync, joining, supervision};
-use config::{Config, Edition, Startup};
+use config::{Config, Edition, Startup, TABLE};
 use engine::Attention;
 use engine::{durability, snapshot};
 use net::inboxes::Inboxes;
@@ -42,16 +42,14 @@ pub fn run(args: &[String]) -> ExitCode {
             println!("Tarn server v={} bits=64", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Serve { config, warnings }) => {
-            if !config.proxy_shards().is_empty() || !config.proxy_cluster().is_empty() {
-                eprintln!(
-                    "`proxy-shards` and `proxy-cluster` are directives of `tarn proxy`: a server has its keys itself"
-                );
-                return ExitCode::FAILURE;
-            }
-            if let Err(error) = check_names(&config) {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
+        Ok(Startup::Serve { config, mut warnings }) => {
+            let looked = look_for_proxies(&config).and_then(|more| check_names(&config).map(|()| more));
+            match looked {
+                Ok(more) => warnings.extend(more),
+                Err(error) => {
+                    eprintln!("{error}");
+                    return ExitCode::FAILURE;
+                }
             }
             match serve(*config, &warnings) {
                 Ok(status) => ExitCode::from(status),
@@ -63,6 +61,28 @@ pub fn run(args: &[String]) -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Directives that say what a proxy is: whoever gives one to a server takes it for one.
+const WHAT_A_PROXY_IS: [&str; 5] =
+    ["proxy-cluster", "proxy-config-servers", "proxy-shards", "proxy-takeover", "proxy-users"];
+
+/// What is said of a proxy to a server: the warnings about what has no effect.
+///
+/// # Errors
+/// One sentence for the operator: a proxy is meant.
+fn look_for_proxies(config: &Config) -> Result<Vec<String>, String> {
+    let names = TABLE.iter().map(|row| row.name).filter(|name| name.starts_with("proxy-"));
+    let defaults = Config::defaults();
+    let said = names.filter(|name| config.get(&[name]) != defaults.get(&[name]));
+    let (wrong, idle): (Vec<&str>, Vec<&str>) = said.partition(|name| WHAT_A_PROXY_IS.contains(name));
+    match wrong.first() {
+        Some(name) => Err(format!("`{name}` is a directive of `tarn proxy`: a server has its keys itself")),
+        None => Ok(idle
+            .iter()
+            .map(|name| format!("`{name}` has no effect: it is a directive of `tarn proxy`"))
+            .collect()),
     }
 }
 
