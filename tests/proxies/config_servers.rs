@@ -95,35 +95,6 @@ fn a_proxy_goes_on_where_config_servers_and_servers_are_others() {
 }
 
 #[test]
-fn a_server_that_has_left_keeps_no_proxy_from_those_that_are_there() {
-    let mut cluster = Cluster::begin(1, 2, &["--edition", "durable"]);
-    let before = servers_of(&cluster);
-    let proxy = begin(&cluster.place()).unwrap();
-    set_all(&mut proxy.connect().unwrap());
-    // It hears nothing while all servers are replaced, and then the first that was master of these.
-    signal(&proxy, "-STOP");
-    let after = [0; 2].map(|_| cluster.add(&["--edition", "durable"]));
-    after.iter().for_each(|id| place(&cluster, *id));
-    cluster.switch(ShardId(0), after[0]);
-    for id in &before {
-        let words = ["CLUSTER", "REMOVE-SERVER", &id.to_string()];
-        cluster.order(&words, |now| !now.servers.contains_key(id));
-    }
-    cluster.switch(ShardId(0), after[1]);
-    cluster.kill(after[0]);
-    cluster.kill(before[0]);
-    // The other one tells for ever what it knows.
-    let told = call(&mut cluster.connect(before[1]).unwrap(), &["CLUSTER", "INFO"]);
-    assert!(testkit::ask::shown(&told).contains("cluster_state:ok"), "{told:?}");
-    signal(&proxy, "-CONT");
-    let mut client = proxy.connect().unwrap();
-    wait_until_read(&mut client);
-    set_all(&mut client);
-    let output = proxy.output();
-    assert!(output.contains("tells what the cluster was before it has left it"), "{output}");
-}
-
-#[test]
 fn who_is_of_another_cluster_is_not_believed() {
     let [mut own, other] = [0; 2].map(|_| Cluster::begin(1, 1, &["--edition", "memory"]));
     let [id, stranger] = [&own, &other].map(|cluster| servers_of(cluster)[0]);
