@@ -2,12 +2,13 @@
 
 use super::Proxied;
 use super::clusters::proxy_of;
+use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::{Cluster, Kind, PATIENT, wait_until as wait_long_until};
 use crate::departures::signal;
 use crate::slot_moves::move_and_wait;
 use crate::tarn_path;
 use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
-use testkit::{Program, Server, free_port};
+use testkit::{Program, Relay, Server, free_port};
 use topology::ShardId;
 use wire::{Value, key_slot};
 
@@ -220,4 +221,68 @@ fn a_replica_that_begins_anew_is_no_loss_though_it_was_a_master() {
     cluster.kill(master);
     read_there(&mut cluster);
     assert_eq!(call_line(&mut client, "WAIT 1 0"), Value::Int(1));
+}
+
+#[test]
+fn what_is_written_when_another_server_was_met_is_written_to_that_one_and_waited_for_there() {
+    let servers = [0, 1].map(|_| Server::start(Program::Redis, &[]).unwrap());
+    let port = servers[1].address().port().to_string();
+    let replica = Server::start(Program::Redis, &["--replicaof", &format!("127.0.0.1 {port}")]).unwrap();
+    let mut followed = servers[1].connect().unwrap();
+    wait_until("it is followed", || ask(&mut followed, &["INFO", "replication"]).contains("state=online"));
+    let relay = Relay::to(servers[0].address()).unwrap();
+    let words = ["--proxy-shards", &relay.address().to_string()];
+    let proxy = Server::start(Program::Proxy(tarn_path()), &words).unwrap();
+    let (mut client, mut other) = (proxy.connect().unwrap(), proxy.connect().unwrap());
+    assert_eq!(call_line(&mut client, "SET k v"), ok());
+    assert_eq!(call_line(&mut client, "WAIT 0 0"), Value::Int(0));
+    // Both of its connections stay open, and lead to the one that was there.
+    for (database, to, replicas) in [("1", 1, 1), ("2", 0, 0)] {
+        relay.aim(servers[to].address());
+        assert_eq!(call(&mut other, &["SELECT", database]), ok());
+        assert_eq!(call_line(&mut other, "GET k"), Value::Null);
+        assert!(is_error(&call_line(&mut client, "WAIT 0 0"), "UNANSWERED A shard was lost"));
+        assert_eq!(call(&mut client, &["SET", "k", database]), ok());
+        assert_eq!(call_line(&mut client, &format!("WAIT {replicas} 0")), Value::Int(replicas));
+        assert_eq!(call_line(&mut servers[to].connect().unwrap(), "GET k"), text(database));
+    }
+    drop(replica);
+}
+
+#[test]
+fn a_server_that_was_asked_for_once_is_waited_for_too() {
+    let nodes = redis_cluster();
+    let bus = free_port().unwrap().to_string();
+    let words = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+    let mut target = Server::start(Program::Redis, &words).unwrap();
+    let (mut source, mut asked) = (nodes[0].connect().unwrap(), target.connect().unwrap());
+    let port = target.address().port().to_string();
+    assert_eq!(call(&mut source, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]), ok());
+    let ids = [&mut source, &mut asked].map(|client| ask(client, &["CLUSTER", "MYID"]));
+    for client in [&mut source, &mut asked] {
+        wait_until("each knows each", || {
+            let known = ask(client, &["CLUSTER", "NODES"]);
+            ids.iter().all(|id| known.contains(id)) && ask(client, &["CLUSTER", "INFO"]).contains("state:ok")
+        });
+    }
+    // A slot of the first: its keys that are not there go to the target, which has no slots.
+    let key = (0..).map(|number| format!("k{number}")).find(|key| key_slot(key.as_bytes()) < 8192).unwrap();
+    let slot = key_slot(key.as_bytes()).to_string();
+    assert_eq!(call(&mut asked, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]), ok());
+    assert_eq!(call(&mut source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]), ok());
+    let proxy = proxy_of(&nodes[0].address().to_string(), &["--databases", "1"]);
+    let mut client = proxy.connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", &key, "v"]), ok());
+    assert_eq!(call(&mut asked, &["DBSIZE"]), Value::Int(1));
+    assert_eq!(call_line(&mut client, "WAIT 0 0"), Value::Int(0));
+    assert!(ask(&mut asked, &["INFO", "commandstats"]).contains("cmdstat_wait:calls=1,"));
+    // What it has may be lost with it, of which the client is told, and which it need not wait for any more.
+    target.kill();
+    let mut told = Vec::new();
+    wait_until("it waits again", || {
+        told.push(call_line(&mut client, "WAIT 0 0"));
+        told.last() == Some(&Value::Int(0))
+    });
+    assert!(told.iter().any(|reply| is_error(reply, "UNANSWERED A shard was lost")), "{told:?}");
+    assert!(told.len() <= 4, "{told:?}");
 }

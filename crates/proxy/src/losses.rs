@@ -1,6 +1,9 @@
 //! When servers were lost: what was written to one before that may be lost with it, of which whoever is in its place knows nothing. A server is lost when
 //! another process is met where it was, or when it has slots no more.
 //!
+//! A connection that was made before may lead to the process that was there before, which lives on maybe. Nothing is written over one any more (see
+//! [`Met::is_past`]), so that what a client writes and what it waits for go to one process, or to several of which the loss is noted between.
+//!
 //! Thread rule: shared.
 
 use crate::upstream::NodeNo;
@@ -13,8 +16,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Losses {
     count: AtomicU64,
     known: RwLock<Known>,
-    /// Which process was met where a server is.
-    met: RwLock<HashMap<NodeNo, Box<[u8]>>>,
+    /// Which process was met where a server is, and how many losses there were with that of the one before it.
+    met: RwLock<HashMap<NodeNo, (Box<[u8]>, u64)>>,
+}
+
+/// Which process a connection leads to.
+#[derive(Debug)]
+pub struct Met {
+    node: NodeNo,
+    /// How many losses there were with that of the one before it.
+    since: u64,
+    /// How many there were when this one was the last that was met there.
+    seen: u64,
+}
+
+impl Met {
+    /// Whether another process was met since where this one was.
+    #[inline]
+    pub fn is_past(&mut self, losses: &Losses) -> bool {
+        // Before it is looked at who is there: a loss that comes meanwhile is looked at the next time.
+        let count = losses.count();
+        if count == self.seen {
+            return false;
+        }
+        let is_there = losses.met.read().get(&self.node).is_some_and(|(_, since)| *since == self.since);
+        if is_there {
+            self.seen = count;
+        }
+        !is_there
+    }
 }
 
 /// Which they were.
@@ -47,15 +77,21 @@ impl Losses {
     }
 
     /// This process is met where a server is.
-    pub fn meet(&self, node: NodeNo, process: &[u8]) {
-        if self.met.read().get(&node).is_some_and(|met| **met == *process) {
-            return;
+    pub fn meet(&self, node: NodeNo, process: &[u8]) -> Met {
+        let seen = self.count();
+        let known = self.met.read().get(&node).filter(|(met, _)| **met == *process).map(|(_, since)| *since);
+        if let Some(since) = known {
+            return Met { node, since, seen };
         }
         // Whoever finds it known finds the loss noted.
         let mut met = self.met.write();
-        if met.insert(node, process.into()).is_some_and(|before| *before != *process) {
-            self.note(&mut self.known.write(), node);
-        }
+        let since = match met.get(&node) {
+            None => 0,
+            Some((before, since)) if **before == *process => *since,
+            Some(_) => self.note(&mut self.known.write(), node),
+        };
+        met.insert(node, (process.into(), since));
+        Met { node, since, seen }
     }
 
     /// Whether there was one of such a server since there were so many.
@@ -64,18 +100,18 @@ impl Losses {
             && self.known.read().last.iter().any(|(node, number)| *number > count && is_such(*node))
     }
 
-    /// The same of one that is among these masters, or has been a master since there were so many: whoever was none then was not written to since, and if
-    /// another process is in its place, that is a replica's.
+    /// The same of one that is a master, or has been one since there were so many: whoever was none then was not written to since, and if another process is
+    /// in its place, that is a replica's.
     pub fn is_any_of_masters_since(
         &self,
         count: u64,
-        masters: &[NodeNo],
+        is_master: impl Fn(NodeNo) -> bool,
         is_such: impl Fn(NodeNo) -> bool,
     ) -> bool {
-        let was_master = |known: &Known, node| known.demoted.get(node).is_some_and(|number| *number > count);
         let known = self.known.read();
-        let is_one = |node| masters.contains(node) || was_master(&known, node);
-        known.last.iter().any(|(node, number)| *number > count && is_such(*node) && is_one(node))
+        let was_master = |node| known.demoted.get(&node).is_some_and(|number| *number > count);
+        let is_one = |node| is_such(node) && (is_master(node) || was_master(node));
+        known.last.iter().any(|(node, number)| *number > count && is_one(*node))
     }
 }
 
@@ -98,13 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn who_was_met_before_another_is_past_and_so_it_is_when_the_first_is_met_again() {
+        let losses = Losses::default();
+        let mut first = losses.meet(3, b"one");
+        let mut other = losses.meet(4, b"one");
+        losses.note_demoted(3);
+        assert!(!first.is_past(&losses) && !losses.meet(3, b"one").is_past(&losses));
+        let mut second = losses.meet(3, b"another");
+        assert!(first.is_past(&losses) && !second.is_past(&losses) && !other.is_past(&losses));
+        let mut third = losses.meet(3, b"one");
+        assert!(first.is_past(&losses) && second.is_past(&losses) && !third.is_past(&losses));
+    }
+
+    #[test]
     fn a_replica_that_is_replaced_is_no_loss_to_who_has_written_since_it_was_a_master() {
         let losses = Losses::default();
         losses.meet(3, b"one");
         let before = losses.count();
         losses.note_demoted(3);
         let since = losses.count();
-        let is_lost = |count, masters: &[NodeNo]| losses.is_any_of_masters_since(count, masters, |_| true);
+        let is_lost = |count, masters: &[NodeNo]| losses.is_any_of_masters_since(count, |node| masters.contains(&node), |_| true);
         assert!(is_lost(before, &[4]) && !is_lost(since, &[4]));
         losses.meet(3, b"another");
         assert!(is_lost(before, &[4]) && !is_lost(since, &[4]));

@@ -220,8 +220,12 @@ fn waits_of(written: Written, routes: &Routes, request: &Request<'_>) -> Parts {
         encode_request(&mut bytes, &[b"FUNCTION", b"RESTORE", &rdb::dump_libraries(std::iter::empty())]);
     }
     encode(&mut bytes, request);
-    let to = routes.masters.iter().filter(|node| written.is_nothing() || written.has(**node, routes.version));
-    let each = to.map(|node| (*node, None, bytes.clone())).collect();
+    let is_master = |node: &NodeNo| routes.masters.contains(node);
+    let masters = routes.masters.iter().copied();
+    let to = masters.filter(|node| written.is_nothing() || written.has(*node, routes.version));
+    // It may have no slots yet, or none any more.
+    let asked = (0..routes.nodes.len() as NodeNo).filter(|node| written.was_asked(*node) && !is_master(node));
+    let each = to.chain(asked).map(|node| (node, None, bytes.clone())).collect();
     Parts { each, join: Some(Join::Least), replies: 3 - usize::from(written.is_nothing()) }
 }
 

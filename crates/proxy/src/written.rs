@@ -21,6 +21,8 @@ pub struct Written {
     answered_at: Option<Instant>,
     /// By the routes of this version something was done that a server was asked for once.
     elsewhere_at: u64,
+    /// A bit for each server that was asked for once: it may have no slots, and has what was written to it.
+    asked: u64,
     /// How many connections to servers were lost when the first of it was written.
     losses: u64,
 }
@@ -33,7 +35,7 @@ impl Written {
             self.to = if self.to == 0 { 0 } else { ALL };
             self.version = version;
         }
-        self.to |= 1 << u32::from(node).min(PLACES - 1);
+        self.to |= bit_of(node);
         self.is_under_way = true;
     }
 
@@ -67,17 +69,18 @@ impl Written {
         }
     }
 
-    /// Something was done elsewhere than these routes say: any server may have been written to, if one was.
-    pub fn note_elsewhere(&mut self, version: u64) {
+    /// Something was done elsewhere than these routes say, by these servers that were asked for once: any may have been written to, if one was.
+    pub fn note_elsewhere(&mut self, version: u64, asked: &[NodeNo]) {
         if self.is_nothing() {
             return;
         }
         (self.to, self.elsewhere_at) = (ALL, version);
+        asked.iter().for_each(|node| self.asked |= bit_of(*node));
     }
 
-    /// Nothing was written before: so many connections were lost by now.
+    /// Nothing was written before, or what was may be lost, of which the client is told: so many connections were lost by now.
     pub fn begin(&mut self, losses: u64) {
-        self.losses = losses;
+        (self.losses, self.asked) = (losses, 0);
     }
 
     /// How many connections were lost when the first of it was written.
@@ -93,8 +96,17 @@ impl Written {
     /// Whether a server may have been written to, by routes of this version.
     pub fn has(self, node: NodeNo, version: u64) -> bool {
         let to = if self.version == version || self.is_nothing() { self.to } else { ALL };
-        to & (1 << u32::from(node).min(PLACES - 1)) != 0
+        to & bit_of(node) != 0
     }
+
+    /// Whether a server was asked for once that the client may have written to, wherever its slots are.
+    pub fn was_asked(self, node: NodeNo) -> bool {
+        self.asked & bit_of(node) != 0
+    }
+}
+
+fn bit_of(node: NodeNo) -> u64 {
+    1 << u32::from(node).min(PLACES - 1)
 }
 
 #[cfg(test)]
@@ -114,8 +126,10 @@ mod tests {
         assert!(later.has(3, 6) && later.has(1, 6));
         written.note(200, 5);
         assert!(written.has(63, 5) && written.has(900, 5) && !written.has(62, 5));
-        written.note_elsewhere(5);
-        assert!(written.has(1, 5));
+        written.note_elsewhere(5, &[7]);
+        assert!(written.has(1, 5) && written.was_asked(7) && !written.was_asked(1));
+        written.begin(3);
+        assert!(!written.was_asked(7), "what it has may be lost, and is told to be so");
     }
 
     #[test]
@@ -140,7 +154,7 @@ mod tests {
         written.note(1, 1);
         written.note_answered(|| None);
         assert_eq!((needs(written, 1, 1), needs(written, 2, 1)), (None, Some(Needs::Nothing)));
-        written.note_elsewhere(1);
+        written.note_elsewhere(1, &[]);
         assert_eq!(needs(written, 2, 1), None);
     }
 }

@@ -10,6 +10,7 @@
 
 use super::{Patience, Speech};
 use crate::joins::{Join, Part, Step};
+use crate::upstream::NodeNo;
 use command::table::CommandId;
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
@@ -96,8 +97,8 @@ struct Conversation {
     bytes_max: usize,
     /// The client was woken for what is ready.
     is_woken: bool,
-    /// Something that it has asked for went elsewhere: what it asks next waits.
-    is_redirected: bool,
+    /// Something that it has asked for went elsewhere: what it asks next waits. To these servers that went which were named for once.
+    redirected: Option<Vec<NodeNo>>,
 }
 
 /// All of a worker's.
@@ -153,7 +154,7 @@ impl Conversations {
         conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
         conversation.kept_bytes = 0;
-        conversation.is_redirected = false;
+        conversation.redirected = None;
         self.free.push(key.place);
     }
 
@@ -282,10 +283,11 @@ impl Conversations {
         std::mem::take(&mut self.come)
     }
 
-    /// Something that a client has asked for goes elsewhere.
-    pub fn note_redirected(&mut self, key: Key) {
+    /// Something that a client has asked for goes elsewhere: to this server, if one is named for once.
+    pub fn note_redirected(&mut self, key: Key, asked: Option<NodeNo>) {
         let Some(conversation) = self.find(key) else { return };
-        conversation.is_redirected = true;
+        let all = conversation.redirected.get_or_insert_default();
+        all.extend(asked.filter(|node| !all.contains(node)));
         for owed in &mut conversation.owed {
             if let Owed::Gathered(gathered) = owed {
                 gathered.join.give_up_keeping();
@@ -302,10 +304,11 @@ impl Conversations {
         }
     }
 
-    /// Whether something that it is owed went elsewhere.
+    /// Whether something that it is owed went elsewhere, and to which servers that were named for once.
     #[inline]
-    pub fn is_redirected(&mut self, key: Key) -> bool {
-        self.find(key).is_some_and(|conversation| conversation.is_redirected)
+    pub fn redirected(&self, key: Key) -> Option<&[NodeNo]> {
+        let conversation = self.places.get(key.place as usize)?;
+        conversation.redirected.as_deref().filter(|_| conversation.generation == key.generation)
     }
 
     /// Whose a conversation is.

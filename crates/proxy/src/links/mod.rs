@@ -55,7 +55,9 @@ const PATIENCE: Duration = Duration::from_micros(50);
 /// How many of those who wait for room are woken at once.
 const TURNS_AT_ONCE: usize = 4;
 /// What a node says that serves its slots no more, or not now.
-const DOWN: [&[u8]; 3] = [b"-CLUSTERDOWN ", b"-MASTERDOWN ", b"-READONLY "];
+const DOWN: [&[u8]; 3] = [b"-CLUSTERDOWN ", b"-MASTERDOWN ", READONLY];
+/// What a replica says of a write.
+const READONLY: &[u8] = b"-READONLY ";
 /// How often a request is sent elsewhere before that is what its client is told.
 const REDIRECTIONS_MAX: u8 = 16;
 
@@ -475,6 +477,7 @@ impl Links {
             }
         }
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
+        let reply = self.said_to_who_waits(at, &ticket, reply);
         let end = self.links[at].answered;
         let begin = (end - ticket.bytes + ticket.asking_bytes).min(end);
         if ticket.pushed.waits.is_some() {
@@ -489,6 +492,26 @@ impl Links {
             self.settle_own(at);
         }
         Ok(())
+    }
+
+    /// What a client is told that waits for what it has written, where a server says this: that may be lost with the server meanwhile, or with one that was
+    /// asked for once and is no master now, of which no routes tell.
+    fn said_to_who_waits<'r>(&self, at: usize, ticket: &Ticket, reply: &'r [u8]) -> &'r [u8] {
+        if ticket.pushed.unless_lost.is_none() {
+            return reply;
+        }
+        if reply.starts_with(READONLY) {
+            self.note_no_master(at);
+        }
+        if self.is_lost(at, ticket) { MAY_BE_LOST } else { reply }
+    }
+
+    /// The server of a link is no master that could be waited for: if it has no slots it was one when it was asked for once.
+    fn note_no_master(&self, at: usize) {
+        let node = self.links[at].way.node;
+        if !self.routes.masters.contains(&node) {
+            self.proxy.upstream.losses.note_demoted(node);
+        }
     }
 
     /// Sends a read to the master that a replica cannot answer.
@@ -563,7 +586,7 @@ impl Links {
             (parked.to, parked.is_asking) = (to, is_asking);
         }
         link.parked.push(Parked { ticket, request, error: line.to_vec(), to, is_asking });
-        self.conversations.note_redirected(whose);
+        self.conversations.note_redirected(whose, Some(to).filter(|_| is_asking));
         self.look_at_routes();
         if !self.links[at].has_of(whose, slot) {
             self.send_elsewhere(at, whose, slot);

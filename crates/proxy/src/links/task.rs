@@ -7,6 +7,7 @@ use super::course::{Course, Seen};
 use super::measured::NOWHERE;
 use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
 use crate::upstream::{Node, NodeNo};
 use config::LogLevel;
@@ -52,14 +53,14 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         if !is_asked {
             return links.borrow_mut().note_over(at);
         }
-        match connect(&proxy, server, way).await {
-            Ok(socket) => {
+        match connect_to(&proxy, server, way).await {
+            Ok((socket, met)) => {
                 is_told = false;
                 links.borrow_mut().refuse_lost(at);
                 links.borrow_mut().links[at].is_woken = true;
                 let counts = links.borrow().links[at].counts.clone();
                 counts.links.add(1);
-                let mut talking = Talking::new(socket, silence_max);
+                let mut talking = Talking::new(socket, met, silence_max);
                 let lost = poll_fn(|context| talking.poll(&mut links.borrow_mut(), at, context)).await;
                 counts.links.add(-1);
                 let is_over = links.borrow().links[at].is_over;
@@ -171,6 +172,7 @@ fn sentence(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "it was closed".to_owned(),
         io::ErrorKind::TimedOut => "nothing is answered".to_owned(),
         io::ErrorKind::InvalidData => "what comes is no reply".to_owned(),
+        io::ErrorKind::StaleNetworkFileHandle => "another server is there by now".to_owned(),
         _ => config::sentence(error),
     }
 }
@@ -180,18 +182,23 @@ fn sentence(error: &io::Error) -> String {
 /// # Errors
 /// Why that is not so.
 pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, Failure> {
+    connect_to(proxy, server, way).await.map(|(socket, _)| socket)
+}
+
+/// The same, and which process is met, if it says so.
+async fn connect_to(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<(Socket, Option<Met>), Failure> {
     let connected = timeout(CONNECTING_MAX, introduce(proxy, server, way)).await;
     connected.unwrap_or_else(|_| Err(Failure::Lost("it does not answer".to_owned())))
 }
 
-async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, Failure> {
+async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<(Socket, Option<Met>), Failure> {
     let failed = |error: io::Error| Failure::Lost(sentence(&error));
     let no_reply = || Failure::Lost("what comes is no reply".to_owned());
     let mut socket = Socket::connect(proxy, server).await.map_err(failed)?;
     let (said, owed, no_touch) = first_words(proxy, way);
     socket.write_all(&said).await.map_err(failed)?;
     socket.flush().await.map_err(failed)?;
-    let (mut decoder, mut buffer, mut came) = (Decoder::new(), [0; 4096], 0);
+    let (mut decoder, mut buffer, mut came, mut met) = (Decoder::new(), [0; 4096], 0, None);
     while came < owed {
         let bytes = socket.read(&mut buffer).await.map_err(failed)?;
         if bytes == 0 {
@@ -203,8 +210,8 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, 
             match reply {
                 _ if came > owed => return Err(no_reply()),
                 // The last one: who it is need not be known.
-                Value::Bulk(info) if came == owed => meet(proxy, way.node, &info),
-                Value::Verbatim(_, info) if came == owed => meet(proxy, way.node, &info),
+                Value::Bulk(info) if came == owed => met = meet(proxy, way.node, &info),
+                Value::Verbatim(_, info) if came == owed => met = meet(proxy, way.node, &info),
                 Value::Error(line) if came < owed => {
                     let line = String::from_utf8_lossy(&line).into_owned();
                     return Err(match no_touch == Some(came) && is_refusal(&line) {
@@ -217,7 +224,7 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, 
         }
     }
     match decoder.buffered_bytes() {
-        0 => Ok(socket),
+        0 => Ok((socket, met)),
         _ => Err(no_reply()),
     }
 }
@@ -228,12 +235,10 @@ fn is_refusal(line: &str) -> bool {
 }
 
 /// Notes which process is met, by what INFO says.
-fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) {
+fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) -> Option<Met> {
     const NAME: &[u8] = b"run_id:";
     let process = info.split(|byte| matches!(byte, b'\r' | b'\n')).find_map(|line| line.strip_prefix(NAME));
-    if let Some(process) = process {
-        proxy.upstream.losses.meet(node, process);
-    }
+    process.map(|process| proxy.upstream.losses.meet(node, process))
 }
 
 /// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out. And which of them
@@ -272,6 +277,8 @@ fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize, Option<usize>) {
 /// One connection of a link.
 struct Talking {
     socket: Socket,
+    /// Which process it leads to, if that is known.
+    met: Option<Met>,
     scanner: Scanner,
     /// The beginning of a reply whose end has not come.
     partial: Vec<u8>,
@@ -288,16 +295,15 @@ struct Talking {
 }
 
 impl Talking {
-    fn new(socket: Socket, silence_max: Duration) -> Talking {
-        let (scanner, partial) = (Scanner::default(), Vec::new());
-        let (alarm, course) = (None, None);
+    fn new(socket: Socket, met: Option<Met>, silence_max: Duration) -> Talking {
         Talking {
             socket,
-            scanner,
-            partial,
+            met,
+            scanner: Scanner::default(),
+            partial: Vec::new(),
             silence_max,
-            alarm,
-            course,
+            alarm: None,
+            course: None,
             has_heard: false,
             has_answered: false,
         }
@@ -322,8 +328,9 @@ impl Talking {
         if link.waker.is_none() {
             link.waker = Some(context.waker().clone());
         }
+        let losses = &links.proxy.upstream.losses;
         if std::mem::take(&mut link.is_woken) || !link.may_wait() {
-            self.write(link, context)?;
+            self.write(link, losses, context)?;
         }
         loop {
             let mut buffer = ReadBuf::new(&mut links.buffer);
@@ -340,7 +347,7 @@ impl Talking {
         }
         let link = &mut links.links[at];
         if link.gathered > 0 && !link.may_wait() {
-            self.write(link, context)?;
+            self.write(link, &links.proxy.upstream.losses, context)?;
         }
         Ok(())
     }
@@ -383,7 +390,14 @@ impl Talking {
         self.course.as_mut().zip(seen).is_some_and(|(course, seen)| course.goes_on(seen))
     }
 
-    fn write(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
+    fn write(&mut self, link: &mut Link, losses: &Losses, context: &mut Context<'_>) -> io::Result<()> {
+        if link.written < link.requests.len() && self.met.as_mut().is_some_and(|met| met.is_past(losses)) {
+            // What it has taken whole it may answer first; what comes behind that goes over the next connection.
+            return match link.answered < link.written && !link.is_blocked {
+                true => Ok(()),
+                false => Err(io::ErrorKind::StaleNetworkFileHandle.into()),
+            };
+        }
         (link.gathered, link.is_held, link.is_blocked) = (0, false, false);
         // Whoever takes a request that does not fit into what the system keeps is there. What comes behind one that was taken whole says nothing of it.
         let is_taken_bit_by_bit =
@@ -512,13 +526,15 @@ impl Links {
         self.ask_further();
     }
 
+    /// Whether what its client has written before it, and waits for by it, may be lost with the server of a link.
+    pub(super) fn is_lost(&self, at: usize, ticket: &Ticket) -> bool {
+        let (losses, node) = (&self.proxy.upstream.losses, self.links[at].way.node);
+        ticket.pushed.unless_lost.is_some_and(|count| losses.is_any_since(count, |one| one == node))
+    }
+
     /// A connection is there. Who waits for what was written before, and that to a server which is lost since, is told so.
     fn refuse_lost(&mut self, at: usize) {
-        let (losses, node) = (&self.proxy.upstream.losses, self.links[at].way.node);
-        let is_lost = |ticket: &Ticket| {
-            ticket.pushed.unless_lost.is_some_and(|count| losses.is_any_since(count, |one| one == node))
-        };
-        if !self.links[at].tickets.iter().any(is_lost) {
+        if !self.links[at].tickets.iter().any(|ticket| self.is_lost(at, ticket)) {
             return;
         }
         // It is an own link, with this request alone.
@@ -537,6 +553,9 @@ impl Links {
         self.refuse_parked(at);
         self.disturb_own(at);
         let way = self.links[at].way;
+        if self.links[at].tickets.iter().any(|ticket| ticket.pushed.unless_lost.is_some()) {
+            self.note_no_master(at);
+        }
         let mut end = self.links[at].answered;
         let (tickets, requests) = self.links[at].empty();
         for mut ticket in tickets {
@@ -555,10 +574,11 @@ impl Links {
                 // What was asked for elsewhere for once is not this one's.
                 Some(node) if ticket.asking_bytes == 0 => {
                     ticket.redirections += 1;
-                    self.conversations.note_redirected(ticket.pushed.whose);
+                    self.conversations.note_redirected(ticket.pushed.whose, None);
                     let to = self.elsewhere(at, LinkTo { node, ..way }, ticket.pushed.watching);
                     self.enqueue(to, &requests[begin..end], ticket);
                 }
+                _ if self.is_lost(at, &ticket) => self.answer(at, &ticket, MAY_BE_LOST, NOWHERE),
                 _ => self.answer(at, &ticket, error, NOWHERE),
             }
         }

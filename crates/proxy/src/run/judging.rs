@@ -240,7 +240,8 @@ impl Runner {
         let (written, losses) = (front.written, &self.proxy.upstream.losses);
         let routes = self.links.borrow().routes.clone();
         let is_written_to = |node| !written.is_nothing() && written.has(node, routes.version);
-        match losses.is_any_of_masters_since(written.losses(), &routes.masters, is_written_to) {
+        let is_master = |node| routes.masters.contains(&node) || written.was_asked(node);
+        match losses.is_any_of_masters_since(written.losses(), is_master, is_written_to) {
             true => {
                 front.written.begin(self.proxy.upstream.losses_at(routes.version));
                 Verdict::Refuse(Error::line(links::MAY_BE_LOST[1..links::MAY_BE_LOST.len() - 2].to_vec()))

@@ -257,9 +257,10 @@ impl Runner {
         let links = &mut *self.links.borrow_mut();
         if let Some(key) = front.key {
             front.owed = links.conversations.take(key, out);
-            let is_redirected = links.conversations.is_redirected(key);
-            if is_redirected {
-                front.written.note_elsewhere(links.routes.version);
+            let redirected = links.conversations.redirected(key);
+            let is_redirected = redirected.is_some();
+            if let Some(asked) = redirected {
+                front.written.note_elsewhere(links.routes.version, asked);
             }
             if front.owed == 0 {
                 // Who has been asked for once is no master that tells, maybe.

@@ -37,7 +37,7 @@ impl Runner {
         // What was asked by other routes is answered first, so that nothing overtakes it.
         let (version, is_redirected) = {
             let links = &mut *self.links.borrow_mut();
-            let is_redirected = |key| links.conversations.is_redirected(key);
+            let is_redirected = |key| links.conversations.redirected(key).is_some();
             (links.routes.version, front.key.is_some_and(is_redirected))
         };
         // Nor does anything else overtake what a replica is asked.
