@@ -17,8 +17,11 @@ pub struct Losses {
     count: AtomicU64,
     known: RwLock<Known>,
     /// Which process was met where a server is, and how many losses there were with that of the one before it.
-    met: RwLock<HashMap<NodeNo, (Box<[u8]>, u64)>>,
+    met: RwLock<HashMap<NodeNo, Process>>,
 }
+
+/// By which name it is known, and since which loss.
+type Process = (Box<[u8]>, u64);
 
 /// Which process a connection leads to.
 #[derive(Debug)]
