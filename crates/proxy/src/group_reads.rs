@@ -13,9 +13,8 @@
 
 use crate::joins::{Part, Step, UNLIKE, check_waited_for, is_late, is_null, streams as joined};
 use crate::links::Patience;
-use crate::stream_waits::{Streams, until_of, with_time};
+use crate::stream_waits::{Streams, check_figures, until_of, with_time};
 use command::Error;
-use command::parse::{int, timeout_ms};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use value::stream::{IdText, StreamId};
@@ -63,13 +62,7 @@ impl GroupRead {
     /// # Errors
     /// That, in Redis' words; its streams are of more servers than one client waits at, or too many.
     pub fn check(streams: &Streams, now: UnixMs) -> Result<(), Error> {
-        for option in streams.options() {
-            match option {
-                [word, time] if word.eq_ignore_ascii_case(b"block") => timeout_ms(time, now).map(drop)?,
-                [word, count] if word.eq_ignore_ascii_case(b"count") => int(count).map(drop)?,
-                _ => {}
-            }
-        }
+        check_figures(streams.options(), now)?;
         group_of(streams).ok_or(Error::XREADGROUP_NO_GROUP)?;
         match streams.order.len() > STREAMS_MAX {
             true => Err(Error::text("ERR proxy: XREADGROUP reads 1024 streams of several slots at most")),

@@ -156,7 +156,9 @@ mod tests {
         let before = losses.count();
         losses.note_demoted(3);
         let since = losses.count();
-        let is_lost = |count, masters: &[NodeNo]| losses.is_any_of_masters_since(count, |node| masters.contains(&node), |_| true);
+        let is_lost = |count, masters: &[NodeNo]| {
+            losses.is_any_of_masters_since(count, |node| masters.contains(&node), |_| true)
+        };
         assert!(is_lost(before, &[4]) && !is_lost(since, &[4]));
         losses.meet(3, b"another");
         assert!(is_lost(before, &[4]) && !is_lost(since, &[4]));

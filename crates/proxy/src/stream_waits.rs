@@ -10,7 +10,7 @@ use crate::joins::{Part, Step, check_waited_for, is_late, is_null, streams};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::Error;
-use command::parse::timeout_ms;
+use command::parse::{int, timeout_ms};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -198,6 +198,21 @@ fn words_of(option: &[u8]) -> Option<usize> {
     }
 }
 
+/// Whether the figures of options are such, in their order.
+///
+/// # Errors
+/// What is wrong with the first that is none, in Redis' words.
+pub fn check_figures<'o>(options: impl Iterator<Item = &'o [Vec<u8>]>, now: UnixMs) -> Result<(), Error> {
+    for option in options {
+        match option {
+            [word, time] if word.eq_ignore_ascii_case(b"block") => timeout_ms(time, now).map(drop)?,
+            [word, count] if word.eq_ignore_ascii_case(b"count") => int(count).map(drop)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Until when a request waits that says so; None inside: it waits for ever. None: it does not say how long, or nothing that makes sense.
 pub fn until_of(time: Option<&[u8]>) -> Option<Option<Instant>> {
     let time = timeout_ms(time?, UnixMs(0)).ok()?;
@@ -232,8 +247,10 @@ impl StreamWait {
     /// # Errors
     /// That, in Redis' words; its streams are of more servers than one client waits at.
     pub fn check(streams: &Streams, now: UnixMs) -> Result<(), Error> {
-        check_waited_for(streams.owners.len())?;
-        streams.without_time().1.map_or(Ok(()), |time| timeout_ms(time, now).map(drop))
+        // What is only XREADGROUP's is refused by servers, in their words.
+        let is_known = |option: &&[Vec<u8>]| option.len() == 2;
+        check_figures(streams.options().take_while(is_known), now)?;
+        check_waited_for(streams.owners.len())
     }
 
     /// Begins with the first question. None: it does not say how long it waits, or nothing that makes sense.
@@ -323,5 +340,31 @@ mod tests {
         assert_eq!(lines(&first), ["XREAD COUNT 1 STREAMS hello 2", "XREAD COUNT 1 STREAMS foo 1"]);
         assert!(begin("XREAD BLOCK 5 BLOCK x STREAMS foo hello 1 2").is_none());
         assert!(begin("XREAD BLOCK streams STREAMS foo hello 1 2").is_none());
+    }
+    #[test]
+    fn the_first_figure_that_is_none_is_told_as_by_a_server() {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let told = |options: &str| {
+            let request = RequestBuf::from_args(format!("XREAD {options} STREAMS foo hello 1 2").split(' '));
+            let streams = Streams::of(&routes, &request.as_request()).unwrap();
+            StreamWait::check(&streams, UnixMs(1)).err().map(|error| error.to_string())
+        };
+        let (time, number) = ("timeout is not an integer or out of range", "value is not an integer");
+        for (options, wrong) in [
+            ("BLOCK 5 COUNT 1", None),
+            ("BLOCK x BLOCK 5", Some(time)),
+            ("BLOCK 5 BLOCK x", Some(time)),
+            ("COUNT - BLOCK x", Some(number)),
+            ("BLOCK x COUNT -", Some(time)),
+            // Any server says what is wrong with it in front of that.
+            ("GROUP g c BLOCK x", None),
+            ("NOACK COUNT x BLOCK 5", None),
+        ] {
+            let told = told(options);
+            assert!(
+                told.as_deref().map_or(wrong.is_none(), |told| told.contains(wrong.unwrap())),
+                "{options}: {told:?}"
+            );
+        }
     }
 }
