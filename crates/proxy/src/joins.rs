@@ -154,6 +154,10 @@ impl Join {
             Join::StreamWait(wait) => {
                 return wait.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
+            Join::Streams(protocol, order) => {
+                let joined = streams(*protocol, order, parts);
+                return Step::Whole(joined.unwrap_or_else(|| UNLIKE.to_vec()));
+            }
             Join::SlotScan(scan) => {
                 return scan.step(parts).unwrap_or_else(|| Step::Whole(UNLIKE.to_vec()));
             }
@@ -237,6 +241,7 @@ impl Join {
             | Join::Kept(_)
             | Join::Pop(_)
             | Join::StreamWait(_)
+            | Join::Streams(..)
             | Join::GroupRead(_) => None,
             Join::Computed(computed) => computed.answer(parts),
             Join::First => parts.first().cloned(),
@@ -259,7 +264,6 @@ impl Join {
                 let picked = places.iter().map(|part| rests.get_mut(usize::from(*part))?.next().copied());
                 Some(array(&picked.collect::<Option<Vec<_>>>()?))
             }
-            Join::Streams(protocol, order) => streams(*protocol, order, parts),
             Join::Both => {
                 let arrays = parts.iter().map(|part| elements(part)).collect::<Option<Vec<_>>>()?;
                 let first = arrays.first()?;
@@ -307,8 +311,13 @@ fn least(parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(array(&places.iter().map(|place| &place[..]).collect::<Vec<_>>()))
 }
 
-/// Each part has some of its streams, in their order; one that has none is null, or was not waited for.
+/// Each part has some of its streams, in their order; one that has none is null, or was not waited for. Of errors the first in the order of the request stands for all: there
+/// is one place at most that is none, the last, and types are looked at in front of it.
 pub fn streams(protocol: Protocol, order: &[(u16, Vec<u8>)], parts: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let of = |begin: &[u8]| parts.iter().find(|part| part.starts_with(begin)).cloned();
+    if let Some(error) = of(b"-WRONGTYPE ").or_else(|| of(b"-")) {
+        return Some(error);
+    }
     let read = parts
         .iter()
         .map(|part| if part.is_empty() || is_null(part) { Some(Vec::new()) } else { streams_of(part) });

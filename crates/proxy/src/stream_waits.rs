@@ -14,6 +14,7 @@ use command::parse::{int, timeout_ms};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
+use value::stream::StreamId;
 use wire::{Protocol, Request, encode_arg, encode_request_header};
 
 /// The streams of XREAD, or XREADGROUP, by those who have them.
@@ -55,7 +56,12 @@ impl Streams {
         let at = at.filter(|_| count > 0 && count.is_multiple_of(2)).ok_or(Unfit::Wrong)?;
         let mut owners: BTreeMap<(NodeNo, Option<u16>), Owner> = BTreeMap::new();
         let mut keys = Vec::new();
-        for key in at..at + count / 2 {
+        // A server looks at one stream after the other, and no further than to what is no place.
+        let last = |key: usize| {
+            request.arg(0).eq_ignore_ascii_case(b"xread") && !is_place(request.arg(key + count / 2))
+        };
+        let end = (at..at + count / 2).find(|key| last(*key)).map_or(at + count / 2, |key| key + 1);
+        for key in at..end {
             let (node, slot) = routes.owner_of(request.arg(key)).ok_or(Unfit::NotServed)?;
             let new = || Owner { node, slot, names: Vec::new(), ids: Vec::new() };
             let owner = owners.entry((node, slot)).or_insert_with(new);
@@ -198,6 +204,11 @@ fn words_of(option: &[u8]) -> Option<usize> {
     }
 }
 
+/// Whether XREAD may read behind this: an entry's id, the last one, or what a later version may know (`+`).
+fn is_place(id: &[u8]) -> bool {
+    matches!(id, b"$" | b"+") || StreamId::parse(id, 0).is_ok()
+}
+
 /// Whether the figures of options are such, in their order.
 ///
 /// # Errors
@@ -275,9 +286,6 @@ impl StreamWait {
 
     /// All that was asked is answered; or, of what waits, one. None: the replies do not go together.
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Option<Step> {
-        if let Some(error) = parts.iter().find(|part| part.starts_with(b"-")) {
-            return Some(Step::Whole(error.clone()));
-        }
         let has_something = parts.iter().any(|part| !part.is_empty() && !is_null(part));
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let is_over = self.is_waiting || left.is_some_and(|left| left < Duration::from_millis(1));
@@ -301,6 +309,21 @@ mod tests {
         let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
         let request = RequestBuf::from_args(line.split(' '));
         StreamWait::begin(&Streams::of(&routes, &request.as_request()).unwrap(), Protocol::Resp2)
+    }
+
+    #[test]
+    fn nothing_is_asked_behind_what_is_no_place() {
+        for (line, asked) in [
+            ("STREAMS foo hello x 2", vec!["XREAD STREAMS foo x"]),
+            ("BLOCK 5 STREAMS foo hello foo > 2 1", vec!["XREAD STREAMS foo >"]),
+            ("STREAMS foo hello 1 x", vec!["XREAD STREAMS hello x", "XREAD STREAMS foo 1"]),
+            ("STREAMS foo hello + 7", vec!["XREAD STREAMS hello 7", "XREAD STREAMS foo +"]),
+        ] {
+            let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+            let request = RequestBuf::from_args(format!("XREAD {line}").split(' '));
+            let streams = Streams::of(&routes, &request.as_request()).unwrap();
+            assert_eq!(lines(&streams.parts_with(&streams.without_time().0)), asked);
+        }
     }
 
     fn lines(parts: &[Part]) -> Vec<String> {
