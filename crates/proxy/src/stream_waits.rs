@@ -56,17 +56,18 @@ impl Streams {
         let at = at.filter(|_| count > 0 && count.is_multiple_of(2)).ok_or(Unfit::Wrong)?;
         let mut owners: BTreeMap<(NodeNo, Option<u16>), Owner> = BTreeMap::new();
         let mut keys = Vec::new();
+        let id = |key: usize| request.arg(key + count / 2);
         // A server looks at one stream after the other, and no further than to what is no place.
-        let last = |key: usize| {
-            request.arg(0).eq_ignore_ascii_case(b"xread") && !is_place(request.arg(key + count / 2))
-        };
-        let end = (at..at + count / 2).find(|key| last(*key)).map_or(at + count / 2, |key| key + 1);
+        let is_read = request.arg(0).eq_ignore_ascii_case(b"xread");
+        let is_last = |key: &usize| is_read && !is_place(id(*key));
+        let end = (at..at + count / 2).find(is_last).map_or(at + count / 2, |key| key + 1);
         for key in at..end {
             let (node, slot) = routes.owner_of(request.arg(key)).ok_or(Unfit::NotServed)?;
             let new = || Owner { node, slot, names: Vec::new(), ids: Vec::new() };
             let owner = owners.entry((node, slot)).or_insert_with(new);
             owner.names.push(request.arg(key).to_vec());
-            owner.ids.push(request.arg(key + count / 2).to_vec());
+            // Nor is what later versions know (`+`) one to any server, so that all of them say so.
+            owner.ids.push(if is_read && id(key) == b"+" { b"?" } else { id(key) }.to_vec());
             keys.push(((node, slot), key));
         }
         let numbers: BTreeMap<_, u16> = owners.keys().copied().zip(0..).collect();
@@ -204,9 +205,9 @@ fn words_of(option: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether XREAD may read behind this: an entry's id, the last one, or what a later version may know (`+`).
+/// Whether XREAD reads behind this: an entry's id, or the last one.
 fn is_place(id: &[u8]) -> bool {
-    matches!(id, b"$" | b"+") || StreamId::parse(id, 0).is_ok()
+    id == b"$" || StreamId::parse(id, 0).is_ok()
 }
 
 /// Whether the figures of options are such, in their order.
@@ -317,7 +318,7 @@ mod tests {
             ("STREAMS foo hello x 2", vec!["XREAD STREAMS foo x"]),
             ("BLOCK 5 STREAMS foo hello foo > 2 1", vec!["XREAD STREAMS foo >"]),
             ("STREAMS foo hello 1 x", vec!["XREAD STREAMS hello x", "XREAD STREAMS foo 1"]),
-            ("STREAMS foo hello + 7", vec!["XREAD STREAMS hello 7", "XREAD STREAMS foo +"]),
+            ("STREAMS foo hello + 7", vec!["XREAD STREAMS foo ?"]),
         ] {
             let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
             let request = RequestBuf::from_args(format!("XREAD {line}").split(' '));
