@@ -3,8 +3,10 @@
 use super::Proxied;
 use crate::departures::signal;
 use crate::tarn_path;
-use std::net::SocketAddr;
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -247,4 +249,62 @@ fn who_supervises_is_told_which_process_is_the_main_one() {
     let pid = second.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(next_told(), "STOPPING=1");
+}
+
+#[test]
+fn who_supervises_is_told_before_the_next_may_come_and_before_the_one_that_was_ends() {
+    let mut line = Line::begin(&[]);
+    let path = line.dir.path().join("notify");
+    let told = UnixDatagram::bind(&path).unwrap();
+    // Whoever tells it something waits.
+    let fills = UnixDatagram::unbound().unwrap();
+    fills.set_nonblocking(true).unwrap();
+    let filled = (0..).take_while(|_| fills.send_to(b"x", &path).is_ok()).count();
+    let file = line.file("--proxy-takeover").to_owned();
+    let listening = || std::fs::metadata(&file).unwrap().ino();
+    let before = listening();
+    let next = Supervised::begin(&line, &path);
+    wait_until("nobody is left", || line.proxied.proxy.output().contains("0 connections are left, and"));
+    assert_eq!(listening(), before, "the next one may come");
+    assert!(line.proxied.proxy.ended().unwrap().is_none());
+    let mut text = [0; 256];
+    for _ in 0..filled {
+        assert_eq!(told.recv(&mut text).unwrap(), 1);
+    }
+    let bytes = told.recv(&mut text).unwrap();
+    let said = String::from_utf8_lossy(&text[..bytes]).into_owned();
+    assert!(said.starts_with(&format!("MAINPID={}\n", next.0.id())), "{said}");
+    wait_until("the next may come", || listening() != before);
+    wait_until("the one before ends", || line.proxied.proxy.ended().unwrap().is_some());
+    assert!(line.proxied.proxy.ended().unwrap().unwrap().success());
+}
+
+/// One that says that it takes over.
+fn come(line: &Line) -> UnixStream {
+    let mut one = UnixStream::connect(line.file("--proxy-takeover")).unwrap();
+    let mut greeting = [0; b"tarn proxy takeover 1\n".len()];
+    one.read_exact(&mut greeting).unwrap();
+    one
+}
+
+#[test]
+fn one_that_has_gone_takes_nothing_over_and_where_that_is_found_out_late_the_end_says_so() {
+    let mut line = Line::begin(&[]);
+    let mut gone = come(&line);
+    signal(&line.proxied.proxy, "-STOP");
+    // Each of its threads.
+    let threads = format!("/proc/{}/task", line.proxied.proxy.pid());
+    let stands = |thread: &Path| std::fs::read_to_string(thread).unwrap().contains("State:\tT");
+    let all = || std::fs::read_dir(&threads).unwrap();
+    wait_until("it stands still", || all().all(|thread| stands(&thread.unwrap().path().join("status"))));
+    gone.write_all(b"serves\n").unwrap();
+    drop(gone);
+    signal(&line.proxied.proxy, "-CONT");
+    wait_until("it is noticed", || line.proxied.proxy.output().contains("the other process has ended"));
+    assert_eq!(call_line(&mut line.connect(), "PING"), Value::Simple(b"PONG".to_vec()));
+    let mut deaf = come(&line);
+    deaf.shutdown(Shutdown::Read).unwrap();
+    deaf.write_all(b"serves\n").unwrap();
+    wait_until("it ends", || line.proxied.proxy.ended().unwrap().is_some());
+    assert_eq!(line.proxied.proxy.ended().unwrap().unwrap().code(), Some(1));
 }

@@ -2,7 +2,9 @@
 //! the old one accepts nobody any more, serves the connections that it has, and ends when it has none. Nobody is refused meanwhile: who comes waits in the
 //! queue of a socket that both have. A new process that fails before it serves leaves everything as it was.
 //!
-//! What is said: the old one sends [`GREETING`], with the sockets; the new one answers [`SERVES`], and the old one [`LEFT`], when it accepts nobody any more.
+//! What is said: the old one sends [`GREETING`], with the sockets; the new one answers [`SERVES`], and the old one [`LEFT`], when it accepts nobody any more. The
+//! new one closes the connection when it has told its supervisor that it is the main process, and the old one does not end before: the service would end with
+//! it. The next one may come when that is told, so that whoever is told of last is the newest.
 //!
 //! Thread rule: a thread of its own.
 
@@ -10,7 +12,7 @@ use crate::serve::Proxy;
 use net::service::Service;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, recv, recvmsg, sendmsg,
 };
 use server::supervision;
 use socket2::Socket;
@@ -128,8 +130,9 @@ fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<Un
     let listener = UnixListener::bind(&fresh)?;
     Fs::Real.set_permissions(&fresh, 0o600)?;
     let is_taken = from.is_some();
-    if let Some(from) = from {
-        wait_for_old(from, path).inspect_err(|_| drop(Fs::Real.remove_socket(&fresh)))?;
+    if let Some(mut from) = from {
+        wait_for_old(&mut from, path).inspect_err(|_| drop(Fs::Real.remove_socket(&fresh)))?;
+        supervision::begin_as_main(&proxy.host);
     }
     proxy.net().doors.set_shared(false);
     match Fs::Real.rename(&fresh, path) {
@@ -138,7 +141,6 @@ fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<Un
         Ok(()) => {}
     }
     if is_taken {
-        supervision::begin_as_main(&proxy.host);
         log!(Notice, "Taken over from the proxy that ran");
     }
     Ok(listener)
@@ -148,7 +150,7 @@ fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<Un
 ///
 /// # Errors
 /// It has not.
-fn wait_for_old(mut from: UnixStream, path: &Path) -> io::Result<()> {
+fn wait_for_old(from: &mut UnixStream, path: &Path) -> io::Result<()> {
     let mut answer = [0; LEFT.len()];
     match from.write_all(SERVES).and_then(|()| from.read_exact(&mut answer)) {
         Ok(()) if answer == *LEFT => Ok(()),
@@ -160,16 +162,9 @@ fn wait_for_old(mut from: UnixStream, path: &Path) -> io::Result<()> {
 
 /// Waits for a new process, and for the end of all connections then.
 fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
-    loop {
+    let mut to = loop {
         match listener.accept().and_then(|(to, _)| give(proxy, to)) {
-            Ok(mut to) => {
-                proxy.net().doors.leave();
-                proxy.host.is_main.store(false, Ordering::Release);
-                proxy.is_draining.store(true, Ordering::Relaxed);
-                // Whether it hears that or not: it serves.
-                let _ = to.write_all(LEFT);
-                break;
-            }
+            Ok(to) => break to,
             Err(error) => {
                 proxy.net().doors.set_shared(false);
                 log!(Warning, "Nobody has taken over by {}: {error}", path.display());
@@ -177,10 +172,26 @@ fn hand_over(proxy: &Proxy, listener: UnixListener, path: &Path) {
         }
         // What fails at once must not fail without end.
         std::thread::sleep(LOOK);
-    }
+    };
+    proxy.net().doors.leave();
+    proxy.host.is_main.store(false, Ordering::Release);
+    proxy.is_draining.store(true, Ordering::Relaxed);
+    let told = to.write_all(LEFT);
     drop(listener);
     drain(proxy);
-    proxy.host.stop(0);
+    let status = match told {
+        Ok(()) => {
+            // Nothing more is said. Whether it has closed or its time is up.
+            let _ = to.read(&mut [0]);
+            0
+        }
+        // Then nobody listens, and whoever supervises may begin another.
+        Err(error) => {
+            log!(Warning, "The process that was to take over has gone: {error}");
+            1
+        }
+    };
+    proxy.host.stop(status);
 }
 
 /// Waits until the clients that there are have gone, or their time is up.
@@ -215,7 +226,10 @@ fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<UnixStream> {
     sendmsg(&to, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::NOSIGNAL)?;
     let mut answer = [0; SERVES.len()];
     to.read_exact(&mut answer)?;
+    // It may have given up what was told late.
+    let is_gone = recv(&to, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT).is_ok();
     match answer == *SERVES {
+        true if is_gone => Err(io::Error::other("the other process has ended")),
         true => Ok(to),
         false => Err(io::Error::other("what the other process says is not known")),
     }
