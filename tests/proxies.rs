@@ -23,6 +23,7 @@ mod users;
 mod waits;
 
 use crate::tarn_path;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -353,6 +354,60 @@ fn replies_that_nobody_wants_are_waited_for() {
         client.read_value().unwrap();
         assert_eq!(client.read_value().unwrap(), text(&format!("{value}+")));
     }
+}
+
+/// Clients of a proxy that give things, and such that take them: by number, over a connection of their own.
+pub(crate) struct Exchange<'e> {
+    /// How many give, and how many things each at the least.
+    givers: (usize, usize),
+    /// How many take.
+    takers: usize,
+    /// Gives another; what that is.
+    give: &'e (dyn Fn(usize, usize, &mut Client) -> String + Sync),
+    /// Takes what there is; none: there is nothing.
+    take: &'e (dyn Fn(usize, &mut Client) -> Option<Vec<String>> + Sync),
+}
+
+impl Exchange<'_> {
+    /// Until what happens meanwhile has happened. What was given, and what was taken.
+    fn run(&self, proxy: &Server, meanwhile: impl FnOnce()) -> (Vec<String>, Vec<String>) {
+        let (is_over, is_given) = (AtomicBool::new(false), AtomicBool::new(false));
+        let give = |number: usize| {
+            let (mut client, mut given) = (proxy.connect().unwrap(), Vec::new());
+            while given.len() < self.givers.1 || !is_over.load(Ordering::Relaxed) {
+                given.push((self.give)(number, given.len(), &mut client));
+            }
+            given
+        };
+        let take = |number: usize| {
+            let (mut client, mut taken) = (proxy.connect().unwrap(), Vec::new());
+            loop {
+                match (self.take)(number, &mut client) {
+                    Some(more) => taken.extend(more),
+                    None if is_given.load(Ordering::Relaxed) => break taken,
+                    None => {}
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let (_ends, _ends_too) = (testkit::Ends(&is_given), testkit::Ends(&is_over));
+            let (give, take) = (&give, &take);
+            let takers: Vec<_> = (0..self.takers).map(|number| scope.spawn(move || take(number))).collect();
+            let givers: Vec<_> = (0..self.givers.0).map(|number| scope.spawn(move || give(number))).collect();
+            meanwhile();
+            is_over.store(true, Ordering::Relaxed);
+            let given = givers.into_iter().flat_map(|giver| giver.join().unwrap()).collect();
+            is_given.store(true, Ordering::Relaxed);
+            (given, takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect())
+        })
+    }
+}
+
+/// What was given was taken, and all of it once.
+fn assert_each_once(given: &[String], taken: &[String]) {
+    assert_eq!(taken.len(), given.len());
+    let all = |things: &[String]| things.iter().cloned().collect::<BTreeSet<_>>();
+    assert!(all(taken) == all(given), "each once");
 }
 
 /// A proxy in front of three such servers, and one of these alone, with a client of each, and a key of each of the three.

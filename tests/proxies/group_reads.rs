@@ -2,10 +2,9 @@
 
 use super::clusters::while_slots_move;
 use super::own::await_blocked;
-use super::{Proxied, answers_alike, beside_one};
+use super::{Exchange, Proxied, answers_alike, assert_each_once, beside_one};
 use crate::tarn_path;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use testkit::ask::{call, call_line, is_error, ok, shown, text, wait_until};
@@ -152,57 +151,36 @@ fn request<'r>(consumer: &'r str, keys: &'r [String], id: &'r str, time: &'r [&'
     head.into_iter().chain(time.iter().copied()).chain(["STREAMS"]).chain(names).chain(ids).collect()
 }
 
-/// Clients that wait, and go away after some moments.
-fn come_and_go(proxy: &Server, keys: &[String], is_given: &AtomicBool) {
-    let mut millis = 0;
-    while !is_given.load(Ordering::Relaxed) {
-        let mut gone = proxy.connect().unwrap();
-        gone.send_request(&request("gone", keys, ">", &["BLOCK", "0"])).unwrap();
-        millis = (millis + 3) % 11;
-        thread::sleep(Duration::from_millis(millis));
-    }
-}
+/// How many take; one more waits, and goes away after some moments.
+const TAKERS: usize = 3;
 
 /// Entries go through streams of several servers by a proxy, while something happens: each comes to one consumer, or is pending for one that went away.
 fn each_comes_once(proxy: &Server, keys: &[String], meanwhile: impl FnOnce()) {
     begin_groups(&mut proxy.connect().unwrap(), keys);
-    let (is_over, is_given) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (given, mut taken) = thread::scope(|scope| {
-        let _ends = testkit::Ends(&is_given);
-        let _ends_too = testkit::Ends(&is_over);
-        let (is_over, is_given) = (&is_over, &is_given);
-        let take = move |number: usize| {
-            let (mut client, consumer) = (proxy.connect().unwrap(), format!("c{number}"));
-            let mut taken = Vec::new();
-            loop {
-                match call(&mut client, &request(&consumer, keys, ">", &["BLOCK", "300"])) {
-                    Value::NullArray if is_given.load(Ordering::Relaxed) => break taken,
-                    Value::NullArray => {}
-                    reply => taken.extend(ids_of(&reply)),
-                }
+    let gone = AtomicU64::new(0);
+    let exchange = Exchange {
+        givers: (2, ENTRIES),
+        takers: TAKERS + 1,
+        give: &|number, count, client| {
+            let key = &keys[(count + number) % keys.len()];
+            let reply = call(client, &["XADD", key, "*", "f", "x"]);
+            assert!(matches!(reply, Value::Bulk(_)), "{reply:?}");
+            format!("{key} {}", shown(&reply))
+        },
+        take: &|number, client| {
+            if number == TAKERS {
+                let mut goes = proxy.connect().unwrap();
+                goes.send_request(&request("gone", keys, ">", &["BLOCK", "0"])).unwrap();
+                thread::sleep(Duration::from_millis(3 * gone.fetch_add(1, Ordering::Relaxed) % 11));
+                return None;
             }
-        };
-        let give = move |number: usize| {
-            let (mut client, mut given) = (proxy.connect().unwrap(), Vec::new());
-            while given.len() < ENTRIES || !is_over.load(Ordering::Relaxed) {
-                let key = &keys[(given.len() + number) % keys.len()];
-                let reply = call(&mut client, &["XADD", key, "*", "f", "x"]);
-                assert!(matches!(reply, Value::Bulk(_)), "{reply:?}");
-                given.push(format!("{key} {}", shown(&reply)));
+            match call(client, &request(&format!("c{number}"), keys, ">", &["BLOCK", "300"])) {
+                Value::NullArray => None,
+                reply => Some(ids_of(&reply)),
             }
-            given
-        };
-        let takers: Vec<_> = (0..3).map(|number| scope.spawn(move || take(number))).collect();
-        let givers: Vec<_> = (0..2).map(|number| scope.spawn(move || give(number))).collect();
-        let gone = scope.spawn(move || come_and_go(proxy, keys, is_given));
-        meanwhile();
-        is_over.store(true, Ordering::Relaxed);
-        let given: Vec<String> = givers.into_iter().flat_map(|giver| giver.join().unwrap()).collect();
-        is_given.store(true, Ordering::Relaxed);
-        gone.join().unwrap();
-        let taken: Vec<String> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
-        (given, taken)
-    });
+        },
+    };
+    let (given, mut taken) = exchange.run(proxy, meanwhile);
     let mut client = proxy.connect().unwrap();
     // What came between the last look and the last client's leaving.
     for (consumer, id) in [("last", ">"), ("gone", "0")] {
@@ -213,9 +191,7 @@ fn each_comes_once(proxy: &Server, keys: &[String], meanwhile: impl FnOnce()) {
             reply => taken.extend(ids_of(&reply)),
         }
     }
-    assert_eq!(taken.len(), given.len());
-    let all = |ids: &[String]| ids.iter().cloned().collect::<BTreeSet<_>>();
-    assert!(all(&taken) == all(&given), "each once");
+    assert_each_once(&given, &taken);
 }
 
 #[test]

@@ -2,11 +2,8 @@
 
 use super::clusters::while_slots_move;
 use super::own::await_blocked;
-use super::{Proxied, answers_alike, beside_one};
+use super::{Exchange, Proxied, answers_alike, assert_each_once, beside_one};
 use crate::{tarn, tarn_path};
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use testkit::ask::{call, call_line, is_error, shown, text, wait_until};
 use testkit::{Program, Server};
 use wire::Value;
@@ -89,46 +86,26 @@ fn who_waits_for_keys_of_several_servers_is_woken_once_and_leaves_nothing_behind
 
 /// Items go through lists of several servers by a proxy, while something happens: each comes out once.
 fn each_comes_once(proxy: &Server, keys: &[String], meanwhile: impl FnOnce()) {
-    let (is_over, is_given) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (given, taken) = thread::scope(|scope| {
-        let _ends = testkit::Ends(&is_given);
-        let _ends_too = testkit::Ends(&is_over);
-        let (is_over, is_given) = (&is_over, &is_given);
-        let take = move |number: usize| {
-            let mut client = proxy.connect().unwrap();
-            let mut taken = Vec::new();
+    let exchange = Exchange {
+        givers: (3, ITEMS),
+        takers: 5,
+        give: &|number, count, client| {
+            let (key, item) = (&keys[(count + number) % keys.len()], format!("{number}-{count}"));
+            let reply = call(client, &["RPUSH", key, &item]);
+            assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+            item
+        },
+        take: &|number, client| {
             let order: Vec<&str> = (0..keys.len()).map(|at| &*keys[(at + number) % keys.len()]).collect();
-            let request = [&["BLPOP"], &order[..], &["0.5"]].concat();
-            loop {
-                match call(&mut client, &request) {
-                    Value::Array(pair) => taken.push(shown(&pair[1])),
-                    Value::NullArray if is_given.load(Ordering::Relaxed) => break taken,
-                    Value::NullArray => {}
-                    other => panic!("{other:?}"),
-                }
+            match call(client, &[&["BLPOP"], &order[..], &["0.5"]].concat()) {
+                Value::Array(pair) => Some(vec![shown(&pair[1])]),
+                Value::NullArray => None,
+                other => panic!("{other:?}"),
             }
-        };
-        let give = move |number: usize| {
-            let (mut client, mut given) = (proxy.connect().unwrap(), 0);
-            while given < ITEMS || !is_over.load(Ordering::Relaxed) {
-                let key = &keys[(given + number) % keys.len()];
-                let reply = call(&mut client, &["RPUSH", key, &format!("{number}-{given}")]);
-                assert!(matches!(reply, Value::Int(_)), "{reply:?}");
-                given += 1;
-            }
-            given
-        };
-        let takers: Vec<_> = (0..5).map(|number| scope.spawn(move || take(number))).collect();
-        let givers: Vec<_> = (0..3).map(|number| scope.spawn(move || give(number))).collect();
-        meanwhile();
-        is_over.store(true, Ordering::Relaxed);
-        let given: usize = givers.into_iter().map(|giver| giver.join().unwrap()).sum();
-        is_given.store(true, Ordering::Relaxed);
-        let taken: Vec<String> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
-        (given, taken)
-    });
-    assert_eq!(taken.len(), given);
-    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), given, "each once");
+        },
+    };
+    let (given, taken) = exchange.run(proxy, meanwhile);
+    assert_each_once(&given, &taken);
 }
 
 #[test]

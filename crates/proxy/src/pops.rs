@@ -16,6 +16,7 @@ use command::Error;
 use command::execute::key_positions;
 use command::parse::timeout;
 use command::table::Command;
+use server::dispatch::ownership::CROSSSLOT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -209,7 +210,8 @@ impl Pop {
     /// All that was asked is answered; or, of what waits, one.
     pub fn step(&mut self, parts: &[Vec<u8>]) -> Step {
         if let Some(error) = parts.iter().find(|part| part.starts_with(b"-")) {
-            return Step::Whole(if error.starts_with(UNKNOWN) { CROSSSLOT.to_vec() } else { error.clone() });
+            let refused = || [b"-", CROSSSLOT.as_bytes(), b"\r\n"].concat();
+            return Step::Whole(if error.starts_with(UNKNOWN) { refused() } else { error.clone() });
         }
         match self.state {
             State::Asked => self.asked(parts),
@@ -325,7 +327,6 @@ impl Pop {
 
 /// What a server says that is none of Tarn's.
 const UNKNOWN: &[u8] = b"-ERR unknown command";
-const CROSSSLOT: &[u8] = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n";
 
 #[cfg(test)]
 mod tests {
@@ -386,6 +387,6 @@ mod tests {
         assert_eq!(step(&mut pop, &["-ERR count\r\n"]), Step::Whole(b"-ERR count\r\n".to_vec()));
         let mut others = super::tests::pop("lmpop", &["LMPOP", "2", "b", "a", "LEFT"], [3, 2]);
         let refused = step(&mut others, &["-ERR unknown command 'BEXISTS'\r\n", NONE]);
-        assert_eq!(refused, Step::Whole(CROSSSLOT.to_vec()));
+        assert_eq!(refused, Step::Whole(format!("-{CROSSSLOT}\r\n").into_bytes()));
     }
 }

@@ -161,37 +161,40 @@ impl Streams {
     }
 }
 
-/// Where the names of a request's streams begin. The words of an option may be any, `STREAMS` among them.
-fn streams_at(request: &Request<'_>) -> Option<usize> {
-    let mut at = 1;
-    loop {
+/// The options of a request: where each stands, as far as they are known here. Their words may be any, `STREAMS` among them. The last one is where the names begin,
+/// or an option that is not known.
+fn options_of<'r>(request: &Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
+    let mut next = Some(1);
+    std::iter::from_fn(move || {
+        let at = next?;
         let word = request.get(at)?;
-        if word.eq_ignore_ascii_case(b"streams") {
-            return Some(at + 1);
-        }
-        at += words_of(word)?;
-    }
+        next = words_of(word).map(|words| at + words);
+        Some((at, word))
+    })
+}
+
+fn is_streams(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"streams")
+}
+
+/// Where the names of a request's streams begin.
+fn streams_at(request: &Request<'_>) -> Option<usize> {
+    options_of(request).last().filter(|(_, word)| is_streams(word)).map(|(at, _)| at + 1)
 }
 
 /// How long a request says that it waits: of several times the last one counts. None: it does not wait. Behind an option that is not known here whatever may be a time is
 /// taken for one: a server of a later version may wait, and nobody is to wait behind that.
 pub fn block_of<'r>(request: &Request<'r>) -> Option<&'r [u8]> {
-    let (mut at, mut time) = (1, None);
-    while let Some(word) = request.get(at).filter(|word| !word.eq_ignore_ascii_case(b"streams")) {
-        if word.eq_ignore_ascii_case(b"block") {
+    let is_block = |word: &[u8]| word.eq_ignore_ascii_case(b"block");
+    let (mut time, mut unknown) = (None, None);
+    for (at, word) in options_of(request) {
+        if is_block(word) {
             time = request.get(at + 1);
         }
-        match words_of(word) {
-            Some(words) => at += words,
-            None => return time.or_else(|| block_behind(request, at)),
-        }
+        unknown = Some(at).filter(|_| !is_streams(word) && words_of(word).is_none());
     }
-    time
-}
-
-fn block_behind<'r>(request: &Request<'r>, at: usize) -> Option<&'r [u8]> {
-    let block = (at..request.len()).find(|at| request.arg(*at).eq_ignore_ascii_case(b"block"))?;
-    request.get(block + 1)
+    let behind = |from: usize| (from..request.len()).find(|at| is_block(request.arg(*at)));
+    time.or_else(|| request.get(behind(unknown?)? + 1))
 }
 
 /// How many words an option has with its own.

@@ -9,7 +9,7 @@ use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
-use crate::upstream::{Node, NodeNo};
+use crate::upstream::{self, Node, NodeNo};
 use config::LogLevel;
 use socket2::SockRef;
 use std::collections::VecDeque;
@@ -244,18 +244,12 @@ fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) -> Option<Met> {
 /// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out. And which of them
 /// is the one to CLIENT NO-TOUCH.
 fn first_words(proxy: &Proxy, way: LinkTo) -> (Vec<u8>, usize, Option<usize>) {
-    let config = &proxy.host.engine.config;
-    let (user, password) = (config.masteruser(), config.masterauth());
-    let (mut said, mut owed) = (Vec::new(), 0);
+    let mut said = Vec::new();
+    let mut owed = usize::from(upstream::introduce(&proxy.host, &mut said));
     let mut say = |words: &[&[u8]]| {
         encode_request(&mut said, words);
         owed += 1;
         owed
-    };
-    match (user.is_empty(), password.is_empty()) {
-        (true, true) => 0,
-        (true, false) => say(&[b"AUTH", &password]),
-        (false, _) => say(&[b"AUTH", &user, &password]),
     };
     match way.protocol {
         Protocol::Resp3 => say(&[b"HELLO", b"3"]),

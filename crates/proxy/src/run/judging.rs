@@ -1,6 +1,6 @@
 //! What becomes of a request: whether it may be done, and where.
 
-use super::{CROSSSLOT, NOT_SERVED, Runner, Verdict, kind_of, topics_of};
+use super::{NOT_SERVED, Runner, Verdict, kind_of, topics_of};
 use crate::computed::{self, Computed};
 use crate::group_reads::GroupRead;
 use crate::heard::Heard;
@@ -15,6 +15,7 @@ use crate::ways::Way;
 use command::table::Command;
 use command::{Error, Flags};
 use config::ReadFrom;
+use server::dispatch::ownership::CROSSSLOT;
 use server::dispatch::{checks, ownership};
 use server::rights;
 use std::time::Instant;

@@ -32,7 +32,6 @@ use wire::{Batch, Reply, Request};
 /// The most that a client may be owed before no more is run for it.
 const OWED_MAX: usize = 1024;
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
-const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// Runs the requests of one worker's sessions.
 pub struct Runner {

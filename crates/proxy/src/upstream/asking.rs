@@ -27,13 +27,8 @@ fn say(host: &Server, node: &Node, lines: &[&str]) -> io::Result<Vec<Value>> {
     let look = &mut || Ok(());
     let address = Address { host: node.host.clone(), port: node.port };
     let mut outgoing = dialling::connect(host, &address, TlsBy::Cluster, deadline, look)?;
-    let credentials = credentials(host);
     let mut said = Vec::new();
-    let mut is_greeted = credentials.is_empty();
-    if !is_greeted {
-        let words: Vec<&[u8]> = credentials.iter().map(Vec::as_slice).collect();
-        encode_authentication(&mut said, &words);
-    }
+    let mut is_greeted = !introduce(host, &mut said);
     for line in lines {
         encode_request(&mut said, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
     }
@@ -58,12 +53,13 @@ fn say(host: &Server, node: &Node, lines: &[&str]) -> io::Result<Vec<Value>> {
     }
 }
 
-/// What servers want to be told, as the directives say at any moment: nothing, a password, or a name and one.
-fn credentials(host: &Server) -> Vec<Vec<u8>> {
+/// Adds the words by which servers are told who asks, as the directives say at any moment: a password, or a name and one. False: there are none.
+pub fn introduce(host: &Server, said: &mut Vec<u8>) -> bool {
     let (user, password) = (host.engine.config.masteruser(), host.engine.config.masterauth());
     match (user.is_empty(), password.is_empty()) {
-        (true, true) => Vec::new(),
-        (true, false) => vec![password],
-        (false, _) => vec![user, password],
+        (true, true) => return false,
+        (true, false) => encode_authentication(said, &[&password]),
+        (false, _) => encode_authentication(said, &[&user, &password]),
     }
+    true
 }

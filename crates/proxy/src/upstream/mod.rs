@@ -11,7 +11,7 @@ pub mod config_servers;
 mod identity;
 mod layout;
 
-pub use asking::ask;
+pub use asking::{ask, introduce};
 pub use cluster::Named;
 pub use identity::ClusterId;
 

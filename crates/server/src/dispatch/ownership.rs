@@ -261,10 +261,13 @@ pub fn gather(command: &Command, request: &Request<'_>, slot: &mut Option<u16>) 
     }
 }
 
+/// What a client is told whose keys are of several slots.
+pub const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
 /// The error that a client gets.
 pub fn error_of(server: &Server, view: &View, is_secure: bool, cause: &Cause) -> Error {
     match cause {
-        Cause::CrossSlot => Error::text("CROSSSLOT Keys in request don't hash to the same slot"),
+        Cause::CrossSlot => Error::text(CROSSSLOT),
         Cause::NotServed => Error::text("CLUSTERDOWN Hash slot not served"),
         Cause::Down | Cause::NotYet => Error::text("CLUSTERDOWN The cluster is down"),
         Cause::DownForWrites => Error::text("CLUSTERDOWN The cluster is down and only accepts read commands"),
