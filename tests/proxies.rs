@@ -21,6 +21,7 @@ mod takeovers;
 mod tracked;
 mod users;
 mod waits;
+mod woken;
 
 use crate::tarn_path;
 use std::collections::BTreeSet;

@@ -334,6 +334,21 @@ fn a_cluster_that_is_none_is_told_of() {
     assert!(shown(&call(&mut client, &["GET", "k"])).contains("SELECT is not allowed in cluster mode"));
 }
 
+/// Has the slot of a key move from the one of two nodes that has it to the other, whose number is given.
+pub(super) fn begin_move(nodes: &[Server], key: &str) -> usize {
+    let mut clients: Vec<Client> = nodes.iter().map(|node| node.connect().unwrap()).collect();
+    let is_owner = |client: &mut Client| !is_error(&call(client, &["GET", key]), "MOVED");
+    let source = clients.iter_mut().position(is_owner).unwrap();
+    let target = 1 - source;
+    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
+    let slot = wire::key_slot(key.as_bytes()).to_string();
+    for (at, state, other) in [(target, "IMPORTING", source), (source, "MIGRATING", target)] {
+        let done = call(&mut clients[at], &["CLUSTER", "SETSLOT", &slot, state, &ids[other]]);
+        assert_eq!(done, testkit::ask::ok());
+    }
+    target
+}
+
 #[test]
 fn a_slot_that_is_half_elsewhere_is_listed_whole() {
     let nodes = redis_cluster();
@@ -343,16 +358,9 @@ fn a_slot_that_is_half_elsewhere_is_listed_whole() {
     for key in keys {
         assert_eq!(call(&mut client, &["SET", key, "v"]), testkit::ask::ok());
     }
+    let target = begin_move(&nodes, "q");
     let mut clients: Vec<Client> = nodes.iter().map(|node| node.connect().unwrap()).collect();
-    let is_owner = |client: &mut Client| call(client, &["GET", "{q}1"]) == text("v");
-    let source = clients.iter_mut().position(is_owner).unwrap();
-    let target = (source + 1) % nodes.len();
-    let ids: Vec<String> = clients.iter_mut().map(|client| ask(client, &["CLUSTER", "MYID"])).collect();
-    let slot = wire::key_slot(b"q").to_string();
-    for (at, state, other) in [(target, "IMPORTING", source), (source, "MIGRATING", target)] {
-        let done = call(&mut clients[at], &["CLUSTER", "SETSLOT", &slot, state, &ids[other]]);
-        assert_eq!(done, testkit::ask::ok());
-    }
+    let source = 1 - target;
     let port = nodes[target].address().port().to_string();
     let moved = ["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS", keys[0], keys[2]];
     assert_eq!(call(&mut clients[source], &moved), testkit::ask::ok());

@@ -19,7 +19,7 @@ fn begin() -> Proxied {
 }
 
 /// Begins a group at each of these streams.
-fn begin_groups(client: &mut Client, keys: &[String]) {
+pub(super) fn begin_groups(client: &mut Client, keys: &[String]) {
     for key in keys {
         assert_eq!(call(client, &["XGROUP", "CREATE", key, "g", "0", "MKSTREAM"]), ok());
     }

@@ -3,7 +3,8 @@
 //! Each stream's server is asked what it knows of the group (`XINFO GROUPS`), so that what is wrong with any of them is told before something is delivered. Then all
 //! servers are asked, without BLOCK, and what they deliver is the reply. Where nothing is there, and the command waits, all are asked to say when something is (`XREAD`,
 //! which delivers nothing), over connections that the client has to itself. The first that says so ends that, and is asked for it; where another consumer was faster, all are waited
-//! for anew, behind what the group has been given by then. So they are every now and then, since XREAD does not say that a group is no more.
+//! for anew, behind what the group has been given by then. So they are every now and then, since XREAD does not say that a group is no more. Of those who wait for the same
+//! at one worker the first alone does so at servers (see `links/crowds.rs`): the next asks them all for entries when that one has ended.
 //!
 //! Invariants:
 //! 1. Nothing is delivered by what waits, so that nothing is delivered to a client that goes away while it waits.
@@ -11,7 +12,9 @@
 //!    whose connection is lost.
 //! 3. Who waits does so behind what the group has been given, whenever that was: what is there for it, or comes before its server is asked to wait, is not missed.
 
-use crate::joins::{Part, Step, UNLIKE, check_waited_for, is_late, is_null, streams as joined};
+use crate::joins::{
+    Part, Step, UNLIKE, check_waited_for, crowd, is_late, is_null, patience_until, streams as joined,
+};
 use crate::links::Patience;
 use crate::stream_waits::{Streams, check_figures, until_of, with_time};
 use command::Error;
@@ -35,6 +38,8 @@ enum State {
     Read { is_first: bool },
     /// All servers, to say when there are some, until this moment at the latest.
     Waiting(Instant),
+    /// None: another waits for the same.
+    Behind,
 }
 
 /// One such request on its way.
@@ -94,7 +99,30 @@ impl GroupRead {
         matches!(self.state, State::Waiting(_))
     }
 
-    /// Somebody has had the client woken at a server, which is about to say so.
+    /// What it waits for: whoever waits for the same is given what it is not.
+    pub fn crowd(&self) -> Vec<u8> {
+        let names = self.streams.each().map(|((node, _), name, _)| (node, name));
+        crowd(&[b"GROUP", &self.group], names)
+    }
+
+    /// Another waits for the same, and this one until that has ended: for so long, if not for ever.
+    pub fn stand_behind(&mut self) -> Patience {
+        self.state = State::Behind;
+        patience_until(self.until.flatten())
+    }
+
+    /// Whether it waits so.
+    pub fn is_behind(&self) -> bool {
+        self.state == State::Behind
+    }
+
+    /// That one has ended.
+    pub fn go_on(&mut self) -> Step {
+        self.asked = (0..self.streams.owner_count()).collect();
+        self.ask(false)
+    }
+
+    /// Somebody has had the client woken, which is told so.
     pub fn note_woken(&mut self) {
         self.is_woken = true;
     }
@@ -103,7 +131,7 @@ impl GroupRead {
     pub fn is_ended_by(&self, reply: &[u8]) -> bool {
         match self.state {
             State::Waiting(until) => !is_null(reply) || self.is_woken || !is_late(Some(until)),
-            State::Looked { .. } | State::Read { .. } => false,
+            State::Looked { .. } | State::Read { .. } | State::Behind => false,
         }
     }
 
@@ -119,6 +147,7 @@ impl GroupRead {
             }
             State::Read { is_first } => self.read(is_first, parts),
             State::Waiting(until) => self.waited(until, parts),
+            State::Behind => self.waited(Instant::now() + LOOK, parts),
         }
     }
 

@@ -14,7 +14,7 @@ use command::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use wire::number::parse_int;
-use wire::{Protocol, skip_reply};
+use wire::{Protocol, encode_arg, skip_reply};
 
 /// What is sent, to whom, and the slot of its keys, if they have one.
 pub type Part = (NodeNo, Option<u16>, Vec<u8>);
@@ -51,8 +51,8 @@ pub enum Join {
     Corrected(i64),
     /// The least of their numbers; of arrays of numbers, in each place the least.
     Least,
-    /// The greatest of their numbers.
-    Most,
+    /// This, whatever they say that is no error.
+    Said(&'static [u8]),
     /// The first that is no error. If all are, one that says more than that there was nothing to do.
     OneDid,
     /// The first that says of a script that it runs, or else the first.
@@ -181,10 +181,51 @@ impl Join {
         matches!(self, Join::Pop(_) | Join::GroupRead(_))
     }
 
-    /// Somebody has had its client woken at a server, which is about to say so.
+    /// Somebody has had its client woken, which is told so.
     pub fn note_woken(&mut self) {
         if let Join::GroupRead(read) = self {
             read.note_woken();
+        }
+    }
+
+    /// Whether servers may be asked to wait for its client.
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Join::Pop(_) | Join::StreamWait(_) | Join::GroupRead(_))
+    }
+
+    /// Whether its client waits behind another.
+    pub fn is_behind(&self) -> bool {
+        match self {
+            Join::Pop(pop) => pop.is_behind(),
+            Join::GroupRead(read) => read.is_behind(),
+            _ => false,
+        }
+    }
+
+    /// What its client waits for, where one of those who wait for the same is given it.
+    pub fn crowd(&self) -> Option<Vec<u8>> {
+        match self {
+            Join::Pop(pop) => Some(pop.crowd()),
+            Join::GroupRead(read) => Some(read.crowd()),
+            _ => None,
+        }
+    }
+
+    /// Another client waits for the same, and this one until that has ended: for so long, if not for ever.
+    pub fn stand_behind(&mut self) -> Patience {
+        match self {
+            Join::Pop(pop) => pop.stand_behind(),
+            Join::GroupRead(read) => read.stand_behind(),
+            _ => Patience::ForEver,
+        }
+    }
+
+    /// That one has ended: what is asked next.
+    pub fn go_on(&mut self) -> Step {
+        match self {
+            Join::Pop(pop) => pop.go_on(),
+            Join::GroupRead(read) => read.go_on(),
+            _ => Step::Whole(UNLIKE.to_vec()),
         }
     }
 
@@ -229,10 +270,7 @@ impl Join {
     fn joined(&self, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
         match self {
             Join::Least => least(parts),
-            Join::Most => {
-                let numbers = parts.iter().map(|part| number(part)).collect::<Option<Vec<_>>>()?;
-                Some(format!(":{}\r\n", numbers.iter().max()?).into_bytes())
-            }
+            Join::Said(said) => Some(said.to_vec()),
             Join::Running => parts.iter().find(|part| runs_script(part)).or(parts.first()).cloned(),
             Join::Drawn(_)
             | Join::Scan(_)
@@ -288,6 +326,25 @@ pub fn check_waited_for(count: usize) -> Result<(), Error> {
         true => Err(Error::text("CROSSSLOT Keys in request are of more slots than can be waited for")),
         false => Ok(()),
     }
+}
+
+/// What is waited for, and where, as a name: nothing else makes the same.
+pub fn crowd<'n>(kind: &[&[u8]], names: impl Iterator<Item = (NodeNo, &'n [u8])>) -> Vec<u8> {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    let mut crowd = Vec::new();
+    kind.iter().for_each(|word| encode_arg(&mut crowd, word));
+    for (node, name) in names {
+        crowd.extend_from_slice(&node.to_le_bytes());
+        encode_arg(&mut crowd, name);
+    }
+    crowd
+}
+
+/// How long it is to a moment; None: there is none.
+pub fn patience_until(until: Option<Instant>) -> Patience {
+    let left = |until: Instant| Patience::Until(until.saturating_duration_since(Instant::now()));
+    until.map_or(Patience::ForEver, left)
 }
 
 /// Whether so little time is left that a server which says that there was nothing is right, and not early.
@@ -417,6 +474,19 @@ mod tests {
         let parts: Vec<Vec<u8>> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
         let Step::Whole(reply) = join.clone().step(&parts) else { panic!("{join:?} asks on") };
         String::from_utf8(reply).unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_something_else_or_elsewhere_is_in_another_crowd() {
+        type Names<'n> = [(NodeNo, &'n [u8]); 2];
+        let crowd = |kind: &[&[u8]], names: Names<'_>| super::crowd(kind, names.into_iter());
+        let one = crowd(&[b"LIST"], [(0, b"a"), (1, b"b")]);
+        assert_eq!(one, crowd(&[b"LIST"], [(1, b"b"), (0, b"a")]));
+        assert_ne!(one, crowd(&[b"ZSET"], [(0, b"a"), (1, b"b")]));
+        assert_ne!(one, crowd(&[b"GROUP", b"LIST"], [(0, b"a"), (1, b"b")]));
+        assert_ne!(one, crowd(&[b"LIST"], [(0, b"a"), (1, b"c")]));
+        // It waits at another server, since the keys are there by now.
+        assert_ne!(one, crowd(&[b"LIST"], [(0, b"a"), (2, b"b")]));
     }
 
     #[test]

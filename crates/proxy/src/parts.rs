@@ -9,6 +9,7 @@ use crate::scans::Scan;
 use crate::slot_scans::SlotScan;
 use crate::stream_waits::{StreamWait, Streams, Unfit};
 use crate::upstream::{NodeNo, Routes};
+use crate::waits::Called;
 use crate::ways::{Gathering, Split};
 use crate::written::Written;
 use command::table::CommandId;
@@ -55,7 +56,7 @@ pub enum Plan {
     /// To those of all servers that the client has written to, over connections that nobody else uses meanwhile.
     Waits(Written),
     /// To the servers at which this client waits.
-    Unblock(u64),
+    Unblock(u64, Called),
     /// To this server, which counts those who get it so much wrongly.
     Publish(NodeNo, Option<u16>, i64),
 }
@@ -80,7 +81,7 @@ impl Plan {
             | Plan::Scan
             | Plan::Computed(..)
             | Plan::Waits(_)
-            | Plan::Unblock(_)
+            | Plan::Unblock(..)
             | Plan::Transaction(..) => None,
         }
     }
@@ -130,7 +131,7 @@ pub fn parts_of(
     request: &Request<'_>,
     transaction: Option<&Transaction>,
     luck: usize,
-    woken: Vec<(NodeNo, i64)>,
+    woken: Option<Vec<(NodeNo, i64)>>,
 ) -> Option<Parts> {
     Some(match plan {
         Plan::One(node, slot)
@@ -160,7 +161,7 @@ pub fn parts_of(
             }
         },
         Plan::Waits(written) => waits_of(written, routes, request),
-        Plan::Unblock(_) => unblock(routes, woken, request)?,
+        Plan::Unblock(..) => unblock(routes, woken, request)?,
         Plan::Transaction(node, slot) | Plan::Watched(node, slot) => {
             let queue = transaction.map_or(&[][..], Transaction::queue);
             let mut bytes = Vec::new();
@@ -229,10 +230,12 @@ fn waits_of(written: Written, routes: &Routes, request: &Request<'_>) -> Parts {
     Parts { each, join: Some(Join::Least), replies: 3 - usize::from(written.is_nothing()) }
 }
 
-/// A client is woken at the servers at which it waits, where it has other numbers.
-fn unblock(routes: &Routes, mut at: Vec<(NodeNo, i64)>, request: &Request<'_>) -> Option<Parts> {
+/// A client is woken at the servers at which it waits, where it has other numbers. It is then, or when it is known where it waits, whatever they say.
+fn unblock(routes: &Routes, woken: Option<Vec<(NodeNo, i64)>>, request: &Request<'_>) -> Option<Parts> {
+    let join = if woken.is_some() { Join::Said(b":1\r\n") } else { Join::First };
+    let mut at = woken.unwrap_or_default();
     if at.is_empty() {
-        // It waits no more, which a server says of nobody.
+        // Of nobody.
         at.push((*routes.masters.first()?, 0));
     }
     let each = at.iter().map(|(node, number)| {
@@ -244,7 +247,7 @@ fn unblock(routes: &Routes, mut at: Vec<(NodeNo, i64)>, request: &Request<'_>) -
         }
         (*node, None, bytes)
     });
-    Some(Parts { each: each.collect(), join: Some(Join::Most), replies: 1 })
+    Some(Parts { each: each.collect(), join: Some(join), replies: 1 })
 }
 
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
@@ -349,7 +352,7 @@ mod tests {
     fn parts(plan: Plan, line: &str) -> (Vec<(NodeNo, String)>, Option<Join>) {
         let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
         let request = RequestBuf::from_args(line.split(' '));
-        let parts = parts_of(plan, &routes, &request.as_request(), None, 4, Vec::new()).unwrap();
+        let parts = parts_of(plan, &routes, &request.as_request(), None, 4, None).unwrap();
         let said = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")

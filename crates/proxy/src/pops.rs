@@ -3,13 +3,13 @@
 //! All servers are asked which of their keys is the first that is there (`BEXISTS`, which is Tarn's own: where a server does not know it, the request is refused).
 //! From the first of these, in the order of the request, is taken, by the command's form for one key. Where somebody else was faster, all are asked again. Where nothing
 //! is there, and the command waits, all are asked to say when something is, over connections that the client has to itself; the first that says so ends that, and all
-//! are asked again.
+//! are asked again. Of those who wait for the same at one worker the first alone does so at servers (see `links/crowds.rs`): the next asks them all when that one has ended.
 //!
 //! Invariants:
 //! 1. Taken is from one key at a time, so that nothing is taken that the client does not get, nor for one that has gone away while it waited.
 //! 2. It is not of one moment: when something is taken, an earlier key may have got something since it was asked for.
 
-use crate::joins::{Part, Step, check_waited_for, is_late, is_null, text_of};
+use crate::joins::{Part, Step, check_waited_for, crowd, is_late, is_null, patience_until, text_of};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::Error;
@@ -153,6 +153,8 @@ enum State {
     Taking { at: usize, was_there: bool },
     /// All, to say when a key is there.
     Waiting,
+    /// None: another waits for the same.
+    Behind,
 }
 
 /// One such request on its way.
@@ -216,8 +218,10 @@ impl Pop {
         match self.state {
             State::Asked => self.asked(parts),
             State::Taking { at, was_there } => self.taken(at, was_there, parts),
-            State::Waiting if parts.iter().all(|part| part.is_empty() || is_null(part)) => self.nothing(),
-            State::Waiting => self.again(),
+            State::Waiting | State::Behind if parts.iter().all(|part| part.is_empty() || is_null(part)) => {
+                self.nothing()
+            }
+            State::Waiting | State::Behind => self.again(),
         }
     }
 
@@ -245,6 +249,29 @@ impl Pop {
         }
     }
 
+    /// What it waits for: whoever waits for the same is given what it is not.
+    pub fn crowd(&self) -> Vec<u8> {
+        let keys = self.owners.iter().flat_map(|owner| owner.keys.iter().map(|at| (owner.node, *at)));
+        crowd(&[self.form.kind.as_bytes()], keys.map(|(node, at)| (node, &self.words[at][..])))
+    }
+
+    /// Another waits for the same, and this one until that has ended: for so long, if not for ever.
+    pub fn stand_behind(&mut self) -> Patience {
+        self.state = State::Behind;
+        patience_until(self.until)
+    }
+
+    /// Whether it waits so.
+    pub fn is_behind(&self) -> bool {
+        self.state == State::Behind
+    }
+
+    /// That one has ended.
+    pub fn go_on(&mut self) -> Step {
+        self.state = State::Asked;
+        Step::More(self.ask(b"NOWAIT"))
+    }
+
     /// Asks all again: somebody else was faster, or something has come.
     fn again(&mut self) -> Step {
         self.tries += 1;
@@ -255,8 +282,7 @@ impl Pop {
         if is_over {
             return self.nothing();
         }
-        self.state = State::Asked;
-        Step::More(self.ask(b"NOWAIT"))
+        self.go_on()
     }
 
     fn wait(&mut self) -> Step {

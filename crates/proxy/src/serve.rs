@@ -11,7 +11,7 @@ use crate::shards::Shards;
 use crate::takeover::{self, Taken};
 use crate::upstream::Upstream;
 use crate::users::Users;
-use crate::waits::Waits;
+use crate::waits::{Called, Ends, Waits};
 use crate::ways::Way;
 use crate::written::Written;
 use command::Error;
@@ -116,15 +116,27 @@ impl Front {
         Speech { protocol: *protocol, db: db.0 as usize, is_no_touch }
     }
 
-    /// Nothing further is run for it, nor is it kept, before what it waits for at servers is there.
-    pub fn block(&mut self) {
-        self.is_blocked = true;
-        self.inner.client.set_trait(Traits::BLOCKED, true);
-    }
-
     /// It was woken, and may be owed less than before.
     pub fn look_whether_it_waits(&mut self) {
         self.wait = self.wait.filter(|wait| matches!(wait, Wait::Owed(most) if self.owed > *most));
+    }
+}
+
+impl Proxy {
+    /// Nothing further is run for a client, nor is it kept, before what it waits for at servers is there.
+    pub fn block(&self, front: &mut Front, ends: Ends) {
+        front.is_blocked = true;
+        front.inner.client.set_trait(Traits::BLOCKED, true);
+        self.waits.begin(front.inner.client.id, ends);
+    }
+
+    /// Wakes a client of which no server knows that it waits (see [`Waits::call_here`]).
+    pub fn call_here(&self, client: u64, called: Called) -> Option<bool> {
+        let is_called = self.waits.call_here(client, called);
+        if let Some(client) = self.host.net.clients.get(client).filter(|_| is_called == Some(true)) {
+            client.wake();
+        }
+        is_called
     }
 }
 
@@ -205,6 +217,9 @@ impl Service for Proxy {
     }
 
     fn end(&self, front: &mut Front) {
+        if front.is_blocked {
+            self.waits.end(front.inner.client.id);
+        }
         if let Some(key) = front.key.take() {
             links::forget(key);
         }
@@ -273,9 +288,14 @@ impl Service for Proxy {
     }
 
     fn give_up_wait(&self, front: &mut Front) -> bool {
-        if !std::mem::take(&mut front.is_blocked) {
+        if !front.is_blocked {
             return self.host.give_up_wait(&mut front.inner);
         }
+        if front.key.is_some_and(|key| links::leave(front.inner.client.id, key)) {
+            return false;
+        }
+        front.is_blocked = false;
+        self.waits.end(front.inner.client.id);
         // What it waited for is not taken for it.
         links::dismiss(front.inner.client.id);
         if let Some(key) = front.key.take() {

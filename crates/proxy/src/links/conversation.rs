@@ -8,6 +8,7 @@
 //! 1. Replies leave whole and in the order of the requests.
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
+use super::crowds::{Crowds, Who};
 use super::{Patience, Speech};
 use crate::joins::{Join, Part, Step};
 use crate::upstream::NodeNo;
@@ -15,7 +16,9 @@ use command::table::CommandId;
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use sys::Ticks;
+use tokio::task::AbortHandle;
 
 /// What a conversation keeps of its memory for the next one.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -58,6 +61,22 @@ struct Gathered {
     kept_bytes: usize,
     is_wanted: bool,
     asked: Asked,
+    /// Among whom it waits, where one of those who wait for the same is given what comes.
+    crowd: Option<Box<[u8]>>,
+    /// What is said next is enough: somebody has its client woken, or its time is up.
+    is_cut: bool,
+    /// Ends its wait behind others.
+    alarm: Option<Alarm>,
+}
+
+/// What is done at a moment, unless it is not wanted any more.
+#[derive(Debug)]
+pub struct Alarm(pub AbortHandle);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What a reply counts as when it is there.
@@ -99,6 +118,8 @@ struct Conversation {
     is_woken: bool,
     /// Something that it has asked for went elsewhere: what it asks next waits. To these servers that went which were named for once.
     redirected: Option<Vec<NodeNo>>,
+    /// It sends no more, and is not to wait.
+    is_leaving: bool,
 }
 
 /// All of a worker's.
@@ -112,6 +133,19 @@ pub struct Conversations {
     come: Vec<u64>,
     /// Clients that were owed more than they may be.
     closed: Vec<Arc<Client>>,
+    crowds: Crowds,
+    /// Who waits behind others since the last look.
+    behind: Vec<Behind>,
+}
+
+/// A client that waits behind another which waits for the same.
+pub struct Behind {
+    /// Whose reply.
+    pub who: Who,
+    /// The client's number.
+    pub client: u64,
+    /// For how long, if not for ever.
+    pub time: Option<Duration>,
 }
 
 /// A request that is to be made before a reply can be.
@@ -148,14 +182,39 @@ impl Conversations {
         let Some(conversation) = self.find(key) else { return };
         conversation.generation = conversation.generation.wrapping_add(1);
         conversation.client = None;
-        conversation.owed.clear();
+        let first = conversation.first;
+        let mut crowds = Vec::new();
+        for (owed, number) in conversation.owed.drain(..).zip(0..) {
+            if let Owed::Gathered(gathered) = owed {
+                crowds.extend(gathered.crowd.map(|crowd| (crowd, first.wrapping_add(number))));
+            }
+        }
         conversation.owed.shrink_to(KEPT_BYTES_MAX / size_of::<Owed>());
         conversation.ready.clear();
         conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
         conversation.kept_bytes = 0;
-        conversation.redirected = None;
+        (conversation.redirected, conversation.is_leaving) = (None, false);
         self.free.push(key.place);
+        for (crowd, number) in crowds {
+            self.leave_crowd(&crowd, (key, number));
+        }
+    }
+
+    /// Somebody waits among others no more: if it was the first of them, the next one goes on, whose client is woken for it.
+    fn leave_crowd(&mut self, crowd: &[u8], who: Who) {
+        let Some((key, number)) = self.crowds.leave(crowd, who) else { return };
+        let Some(conversation) = find(&mut self.places, key) else { return };
+        let Some(gathered) = conversation.gathered(number) else { return };
+        gathered.alarm = None;
+        if let Step::More(parts) = gathered.join.go_on() {
+            gathered.expect(parts.len());
+            let how = (gathered.speaks, gathered.join.acts());
+            self.further.extend(further((key, number), how, parts, None));
+        }
+        if let Some(client) = &conversation.client {
+            client.wake();
+        }
     }
 
     fn find(&mut self, key: Key) -> Option<&mut Conversation> {
@@ -178,7 +237,19 @@ impl Conversations {
     ) -> u32 {
         let parts = vec![Vec::new(); parts];
         let missing = parts.len();
-        let gathered = Gathered { join, missing, parts, bytes: 0, kept_bytes: 0, speaks, is_wanted, asked };
+        let gathered = Gathered {
+            join,
+            missing,
+            parts,
+            bytes: 0,
+            kept_bytes: 0,
+            speaks,
+            is_wanted,
+            asked,
+            crowd: None,
+            is_cut: false,
+            alarm: None,
+        };
         self.push(key, Owed::Gathered(Box::new(gathered)))
     }
 
@@ -194,6 +265,7 @@ impl Conversations {
         let at = number.wrapping_sub(conversation.first) as usize;
         let Some(owed) = conversation.owed.get_mut(at) else { return Came::Part };
         let (joined, came);
+        let mut left = None;
         let reply = match owed {
             Owed::Unwanted => {
                 came = Came::Whole;
@@ -214,7 +286,7 @@ impl Conversations {
                 }
                 let (whose, how) = ((key, number), (gathered.speaks, gathered.join.acts()));
                 match step {
-                    Step::Whole(whole) => joined = whole,
+                    Step::Whole(whole) => (joined, left) = (whole, gathered.crowd.take()),
                     Step::More(parts) => {
                         self.further.extend(further(whose, how, parts, None));
                         return Came::Part;
@@ -222,7 +294,11 @@ impl Conversations {
                     Step::Wait(parts, patience) => {
                         gathered.asked.since = None;
                         let waits = Some((patience, client));
-                        self.further.extend(further(whose, how, parts, waits));
+                        match gathered.comes_first(&mut self.crowds, whose) {
+                            true => self.further.extend(further(whose, how, parts, waits)),
+                            false => self.behind.push(gathered.stand_behind(whose, client)),
+                        }
+                        self.note_waiting(key);
                         return Came::Part;
                     }
                 }
@@ -241,6 +317,9 @@ impl Conversations {
         } else {
             conversation.ready.extend_from_slice(reply);
             conversation.step();
+        }
+        if let Some(crowd) = left {
+            self.leave_crowd(&crowd, (key, number));
         }
         self.bound(key);
         if let Some(conversation) = find(&mut self.places, key).filter(|_| at == 0)
@@ -295,12 +374,60 @@ impl Conversations {
         }
     }
 
-    /// Somebody has had a client woken that waits for this reply at servers.
-    pub fn note_woken(&mut self, key: Key, number: u32) {
-        let Some(conversation) = self.find(key) else { return };
-        let at = number.wrapping_sub(conversation.first) as usize;
-        if let Some(Owed::Gathered(gathered)) = conversation.owed.get_mut(at) {
-            gathered.join.note_woken();
+    /// Takes who waits behind others since the last look.
+    #[inline]
+    pub fn take_behind(&mut self) -> Vec<Behind> {
+        std::mem::take(&mut self.behind)
+    }
+
+    /// Which reply a client waits for at servers, or behind another.
+    pub fn waited_for(&mut self, key: Key) -> Option<u32> {
+        let conversation = self.find(key)?;
+        let waits = |owed: &Owed| matches!(owed, Owed::Gathered(gathered) if gathered.waits());
+        let at = conversation.owed.iter().position(waits)?;
+        Some(conversation.first.wrapping_add(at as u32))
+    }
+
+    /// Whether a client waits for this reply behind another.
+    pub fn is_behind(&mut self, (key, number): Who) -> bool {
+        let gathered = self.find(key).and_then(|conversation| conversation.gathered(number));
+        gathered.is_some_and(|gathered| gathered.waits() && !gathered.join.is_waiting())
+    }
+
+    /// The wait for this reply behind others has an end.
+    pub fn set_alarm(&mut self, (key, number): Who, alarm: Alarm) {
+        if let Some(gathered) = self.find(key).and_then(|conversation| conversation.gathered(number)) {
+            gathered.alarm = Some(alarm);
+        }
+    }
+
+    /// What is said next of this reply is enough: its client was woken, or its time is up. False: it does not wait.
+    pub fn cut(&mut self, (key, number): Who) -> bool {
+        let gathered = self.find(key).and_then(|conversation| conversation.gathered(number));
+        let Some(gathered) = gathered.filter(|gathered| gathered.waits()) else { return false };
+        gathered.is_cut = true;
+        gathered.join.note_woken();
+        true
+    }
+
+    /// Whether it is looked what there is for a client, which has not waited.
+    pub fn is_looked_for(&mut self, key: Key) -> bool {
+        let looks = |owed: &Owed| matches!(owed, Owed::Gathered(gathered) if gathered.has_not_waited());
+        self.find(key).is_some_and(|conversation| conversation.owed.iter().any(looks))
+    }
+
+    /// A client sends no more: it is woken when it begins to wait.
+    pub fn note_leaving(&mut self, key: Key) {
+        if let Some(conversation) = self.find(key) {
+            conversation.is_leaving = true;
+        }
+    }
+
+    /// A client begins to wait.
+    pub fn note_waiting(&mut self, key: Key) {
+        let conversation = self.find(key).filter(|conversation| conversation.is_leaving);
+        if let Some(client) = conversation.and_then(|conversation| conversation.client.as_ref()) {
+            client.wake();
         }
     }
 
@@ -345,6 +472,41 @@ fn further(
 }
 
 impl Gathered {
+    /// So many parts are asked for.
+    fn expect(&mut self, count: usize) {
+        self.parts = vec![Vec::new(); count];
+        self.missing = count;
+    }
+
+    /// It is about to wait. Whether nobody else does for the same.
+    fn comes_first(&mut self, crowds: &mut Crowds, who: Who) -> bool {
+        let Some(mut crowd) = self.join.crowd() else { return true };
+        crowd.extend_from_slice(&self.speaks.db.to_le_bytes());
+        let is_first = crowds.come(&crowd, who);
+        self.crowd = Some(crowd.into());
+        is_first
+    }
+
+    /// It waits behind another.
+    fn stand_behind(&mut self, who: Who, client: u64) -> Behind {
+        self.expect(1);
+        let time = match self.join.stand_behind() {
+            Patience::Until(time) => Some(time),
+            Patience::ForEver => None,
+        };
+        Behind { who, client, time }
+    }
+
+    /// Whether it may wait, and has not done so yet.
+    fn has_not_waited(&self) -> bool {
+        self.join.may_wait() && self.asked.since.is_some()
+    }
+
+    /// Whether it waits at servers, or behind another.
+    fn waits(&self) -> bool {
+        self.join.is_waiting() || self.join.is_behind()
+    }
+
     /// A part has come. Some: it was the last one.
     fn take(&mut self, part: u16, reply: &[u8]) -> Option<Step> {
         self.bytes += reply.len();
@@ -357,7 +519,7 @@ impl Gathered {
             self.kept_bytes += if bytes_max == usize::MAX { reply.len() } else { 0 };
         }
         self.missing -= 1;
-        if self.missing > 0 && !self.join.is_ended_by(reply) {
+        if self.missing > 0 && !self.join.is_ended_by(reply) && !self.is_cut {
             return None;
         }
         (self.bytes, self.kept_bytes) = (0, 0);
@@ -371,14 +533,21 @@ impl Gathered {
         }
         let step = self.join.step(&std::mem::take(&mut self.parts));
         if let Step::More(more) | Step::Wait(more, _) = &step {
-            self.parts = vec![Vec::new(); more.len()];
-            self.missing = more.len();
+            self.expect(more.len());
         }
         Some(step)
     }
 }
 
 impl Conversation {
+    /// What is gathered for the reply of this number.
+    fn gathered(&mut self, number: u32) -> Option<&mut Gathered> {
+        match self.owed.get_mut(number.wrapping_sub(self.first) as usize) {
+            Some(Owed::Gathered(gathered)) => Some(gathered),
+            _ => None,
+        }
+    }
+
     /// The first is ready; so are those behind it that are kept.
     fn step(&mut self) {
         self.owed.pop_front();

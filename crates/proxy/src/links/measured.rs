@@ -29,7 +29,20 @@ impl Links {
             Came::Nobodys if ticket.pushed.reply.1 == 0 => (ticket.asked(), error),
             Came::Part | Came::Nobodys => (Asked { command: None, since: None }, None),
         };
-        self.note_answered(at, whose, asked, error, sent);
+        self.note_answered(Some(at), whose, asked, error, sent);
+        self.note_closed();
+    }
+
+    /// The same of what came without a server.
+    pub(super) fn note_came(&mut self, whose: Key, came: &Came) {
+        if let Came::Joined(asked, error) = came {
+            self.note_answered(None, whose, *asked, error.as_deref(), NOWHERE);
+        }
+        self.note_closed();
+    }
+
+    #[inline]
+    fn note_closed(&mut self) {
         for client in self.conversations.take_closed() {
             let clients = &self.proxy.host.net.clients;
             let line = client.line(clients.clock().now());
@@ -42,7 +55,14 @@ impl Links {
     }
 
     #[inline]
-    fn note_answered(&self, at: usize, whose: Key, asked: Asked, error: Option<&[u8]>, sent: Range<usize>) {
+    fn note_answered(
+        &self,
+        at: Option<usize>,
+        whose: Key,
+        asked: Asked,
+        error: Option<&[u8]>,
+        sent: Range<usize>,
+    ) {
         let Some(command) = asked.command else { return };
         let host = &self.proxy.host;
         let ending = match error {
@@ -64,10 +84,10 @@ impl Links {
 
     /// Notes a request in the slow log, with the shard as its last word.
     #[cold]
-    fn note_slow(&self, at: usize, whose: Key, (id, sent): (CommandId, Range<usize>), ticks: u64) {
+    fn note_slow(&self, at: Option<usize>, whose: Key, (id, sent): (CommandId, Range<usize>), ticks: u64) {
         let Some(client) = self.conversations.client(whose) else { return };
-        let (link, command) = (&self.links[at], table::get(id));
-        let sent = link.requests.get(sent).unwrap_or_default();
+        let (link, command) = (at.map(|at| &self.links[at]), table::get(id));
+        let sent = link.and_then(|link| link.requests.get(sent)).unwrap_or_default();
         let (mut batch, name) = (Batch::default(), command.row.name.as_bytes());
         let is_read =
             Parser::new().parse(sent, &Limits::default(), &mut batch, 2).is_ok() && batch.len() == 1;
@@ -79,8 +99,8 @@ impl Links {
             true => batch.request(0, sent).iter().collect(),
             false => vec![name],
         };
-        let shard = format!("(shard {})", self.routes.nodes[usize::from(link.way.node)]);
-        words.push(shard.as_bytes());
+        let shard = link.map(|link| format!("(shard {})", self.routes.nodes[usize::from(link.way.node)]));
+        words.extend(shard.as_ref().map(String::as_bytes));
         let request = RequestBuf::from_args(words);
         server::slow::note_if_slow(&self.proxy.host, &client, command, &request.as_request(), ticks);
     }

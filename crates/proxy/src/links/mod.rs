@@ -8,6 +8,7 @@
 
 pub mod conversation;
 mod course;
+mod crowds;
 mod measured;
 pub mod own;
 pub mod redirect;
@@ -21,7 +22,7 @@ use crate::serve::Proxy;
 use crate::shards::ShardCounts;
 use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
-use conversation::{Conversations, Further, Key};
+use conversation::{Behind, Conversations, Further, Key};
 use measured::NOWHERE;
 use net::client::Client;
 use own::{Lane, Owners, Ownership, Watching};
@@ -284,22 +285,24 @@ pub fn begin(proxy: &Arc<Proxy>, worker: usize) -> SharedLinks {
     links
 }
 
+/// Does something with those of this thread, if it is a worker's.
+fn here<T>(does: impl FnOnce(&mut Links) -> T) -> Option<T> {
+    HERE.with_borrow(|here| here.as_ref().map(|links| does(&mut links.borrow_mut())))
+}
+
 /// A client of this thread has gone away: what it is owed comes to nobody.
 pub fn forget(key: Key) {
-    HERE.with_borrow(|here| {
-        if let Some(links) = here {
-            links.borrow_mut().conversations.end(key);
-        }
-    });
+    here(|links| links.conversations.end(key));
 }
 
 /// A client of this thread has gone away that has a link to itself, or may have.
 pub fn dismiss(client: u64) {
-    HERE.with_borrow(|here| {
-        if let Some(links) = here {
-            links.borrow_mut().dismiss(client);
-        }
-    });
+    here(|links| links.dismiss(client));
+}
+
+/// A client of this thread sends no more. Whether it is to be told what there is, and has not waited for that yet.
+pub fn leave(client: u64, key: Key) -> bool {
+    here(|links| links.leave(client, key)) == Some(true)
 }
 
 impl Links {
@@ -449,7 +452,8 @@ impl Links {
             if ticket.pushed.waits.is_some() {
                 ticket.number = ticket.number.or_else(|| joins::number(reply));
                 if let Some(number) = ticket.number.filter(|_| is_next) {
-                    self.note_waiting(at, number);
+                    let whose = ticket.pushed.whose;
+                    self.note_waiting(at, whose, number);
                 }
             }
             return Ok(());
@@ -480,9 +484,6 @@ impl Links {
         let reply = self.said_to_who_waits(at, &ticket, reply);
         let end = self.links[at].answered;
         let begin = (end - ticket.bytes + ticket.asking_bytes).min(end);
-        if ticket.pushed.waits.is_some() {
-            self.note_woken(at, &ticket.pushed);
-        }
         self.answer(at, &ticket, reply, begin..end);
         self.ask_further();
         if !self.links[at].parked.is_empty() {
@@ -600,6 +601,13 @@ impl Links {
         for client in self.conversations.take_come() {
             self.end_waits(client);
         }
+        for Behind { who, client, time } in self.conversations.take_behind() {
+            match (self.proxy.waits.called_here(client), time) {
+                (Some(called), _) => self.end_wait(who, called),
+                (None, Some(time)) => self.end_in_time(who, time),
+                (None, None) => {}
+            }
+        }
         self.look_at_routes();
         for Further { whose, reply, speaks, part, waits, follows } in self.conversations.take_further() {
             let (node, slot, request) = part;
@@ -612,6 +620,11 @@ impl Links {
                 self.push(to, &request, pushed);
                 continue;
             };
+            // It was called while it was looked what there is.
+            if let Some(called) = self.proxy.waits.called_here(client) {
+                self.end_wait((whose, reply.0), called);
+                continue;
+            }
             let to = self.take_own(Lane { client, number: reply.1 + 1 }, way);
             let bytes = [asking_who(), request].concat();
             self.push_own(to, &bytes, Pushed { waits: Some(patience), replies: 2, ..pushed });
@@ -661,11 +674,7 @@ pub fn asking_who() -> Vec<u8> {
 
 /// This thread is about to rest.
 pub fn rest() {
-    HERE.with_borrow(|here| {
-        if let Some(links) = here {
-            links.borrow_mut().rest();
-        }
-    });
+    here(Links::rest);
 }
 
 impl Link {

@@ -6,14 +6,23 @@
 //!
 //! Invariant: a transaction behind WATCH goes over the very connection that watches, or is not executed at all.
 
+use super::conversation::{Alarm, Key};
+use super::crowds::Who;
 use super::{Link, LinkTo, Links, Pushed, Speech};
 use crate::upstream::NodeNo;
+use crate::waits::Called;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
+use std::time::Duration;
+use tokio::time::sleep;
 use wire::{Protocol, encode_request};
 
 /// How many that nobody has are kept of a kind.
 const IDLE_MAX: usize = 16;
+/// What a server says where nothing has come.
+const NOTHING: &[u8] = b"*-1\r\n";
+/// What a client is told whose wait was ended with an error.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 /// Who has which.
 #[derive(Default)]
@@ -88,7 +97,7 @@ impl Links {
             return at;
         }
         let is_called =
-            self.proxy.waits.end(lane) || self.owners.held.get(&lane).is_some_and(|held| held.is_called);
+            self.proxy.waits.end_at(lane) || self.owners.held.get(&lane).is_some_and(|held| held.is_called);
         let at = self.find_own(lane, way);
         match had {
             // Its connection watches what nobody else does, or is to be woken still.
@@ -162,30 +171,74 @@ impl Links {
     /// The owner of a link is about to wait there.
     pub(super) fn expect_waiting(&self, at: usize) {
         if let Some(lane) = self.links[at].own.as_ref().and_then(|own| own.0) {
-            self.proxy.waits.expect(lane);
+            self.proxy.waits.expect_at(lane);
         }
     }
 
     fn close_own(&mut self, lane: Lane, at: usize) {
         self.owners.held.remove(&lane);
-        self.proxy.waits.end(lane);
+        self.proxy.waits.end_at(lane);
         self.close(at);
     }
 
-    /// A server has said by which number it knows the client of a link, which is about to wait.
-    pub(super) fn note_waiting(&self, at: usize, number: i64) {
-        let link = &self.links[at];
-        if let Some(lane) = link.own.as_ref().and_then(|own| own.0) {
-            self.proxy.waits.begin(lane, (link.way.node, number));
-        }
+    /// A server has said by which number it knows the client of a link, which is about to wait. Who was called meanwhile is woken there.
+    pub(super) fn note_waiting(&mut self, at: usize, whose: Key, number: i64) {
+        self.conversations.note_waiting(whose);
+        let way = self.links[at].way;
+        let Some(lane) = self.links[at].own.as_ref().and_then(|own| own.0) else { return };
+        let Some(called) = self.proxy.waits.begin_at(lane, (way.node, number)) else { return };
+        let (mut request, number) = (Vec::new(), number.to_string());
+        encode_request(&mut request, &[b"CLIENT", b"UNBLOCK", number.as_bytes(), called.word().as_bytes()]);
+        let to = self.place(way);
+        self.push(to, &request, Pushed::ONE);
     }
 
-    /// What a client waits for by a link of its own is about to be told: whoever has had it woken is not to be overheard.
-    pub(super) fn note_woken(&mut self, at: usize, pushed: &Pushed) {
-        let lane = self.links[at].own.as_ref().and_then(|own| own.0);
-        if lane.is_some_and(|lane| self.proxy.waits.is_called(lane)) {
-            self.conversations.note_woken(pushed.whose, pushed.reply.0);
+    /// A client sends no more. Whether it is told what there is, of which it has not heard yet whether it has to wait for it: what is there a server says in one breath
+    /// with the number of its connection.
+    pub(super) fn leave(&mut self, client: u64, key: Key) -> bool {
+        let is_told = self.conversations.is_looked_for(key) || !self.proxy.waits.has_begun(client);
+        if is_told {
+            self.conversations.note_leaving(key);
         }
+        is_told
+    }
+
+    /// Ends the wait of a client that was called, if it waits.
+    pub fn end_called(&mut self, client: u64, key: Key) {
+        if let Some(called) = self.proxy.waits.called_here(client)
+            && let Some(number) = self.conversations.waited_for(key)
+        {
+            self.end_wait((key, number), called);
+        }
+        self.ask_further();
+    }
+
+    /// Ends the wait of a client: it is told that there was nothing, or an error.
+    pub(super) fn end_wait(&mut self, who: Who, called: Called) {
+        if !self.conversations.cut(who) {
+            return;
+        }
+        let (key, number) = who;
+        let said = match called {
+            Called::Timeout => NOTHING,
+            Called::Error => UNBLOCKED,
+        };
+        let came = self.conversations.answer(key, (number, 0), said);
+        self.note_came(key, &came);
+        self.ask_further();
+    }
+
+    /// Ends the wait of a client that waits behind another, when its time is up.
+    pub(super) fn end_in_time(&mut self, who: Who, time: Duration) {
+        let alarm = tokio::task::spawn_local(async move {
+            sleep(time).await;
+            super::here(|links| {
+                if links.conversations.is_behind(who) {
+                    links.end_wait(who, Called::Timeout);
+                }
+            });
+        });
+        self.conversations.set_alarm(who, Alarm(alarm.abort_handle()));
     }
 
     /// Finds one that nobody has, or begins one.
@@ -217,7 +270,7 @@ impl Links {
             return;
         }
         // Who is woken late is to be nobody else.
-        let mut is_called = self.proxy.waits.end(owner);
+        let mut is_called = self.proxy.waits.end_at(owner);
         if let Some(held) = self.owners.held.get_mut(&owner).filter(|held| held.at == at) {
             held.is_called |= is_called;
             is_called = held.is_called;

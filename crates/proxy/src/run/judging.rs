@@ -10,6 +10,8 @@ use crate::pops;
 use crate::serve::Front;
 use crate::stream_waits::{StreamWait, Streams, Unfit};
 use crate::upstream::NodeNo;
+use crate::users::Answer;
+use crate::waits::Called;
 use crate::ways;
 use crate::ways::Way;
 use command::table::Command;
@@ -114,12 +116,7 @@ impl Runner {
             Way::Listen => return self.listen(front, command, request),
             Way::Track => return self.track(front, request),
             Way::Users => return self.change_users(front, command, request),
-            Way::Unblock => {
-                match request.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()) {
-                    Some(client) if self.proxy.waits.is_waiting(client) => Plan::Unblock(client),
-                    _ => return Verdict::Here,
-                }
-            }
+            Way::Unblock => return self.unblock(front, request),
             Way::Publish => {
                 let (hearing, channel) = (&self.proxy.hearing, request.arg(1));
                 let pubsub = &self.proxy.host.pubsub;
@@ -134,6 +131,20 @@ impl Runner {
             }
             Way::Here | Way::Refused => return Verdict::Refuse(ways::refusal(command)),
         })
+    }
+
+    /// Has a client woken that waits.
+    fn unblock(&self, front: &Front, request: &Request<'_>) -> Verdict {
+        let Some((client, called)) = called_by(request) else { return Verdict::Here };
+        // It is judged again when who wakes is owed nothing.
+        if front.owed > 0 {
+            return Verdict::Here;
+        }
+        match self.proxy.call_here(client, called) {
+            Some(true) => Verdict::Changed(Answer::Count(1)),
+            Some(false) => Verdict::Send(Plan::Unblock(client, called)),
+            None => Verdict::Here,
+        }
     }
 
     /// Has a client listen, once that is so at servers, too.
@@ -341,6 +352,18 @@ impl Runner {
         front.inner.transaction = Some(transaction);
         admitted
     }
+}
+
+/// Which client a CLIENT UNBLOCK wakes, and what that one is told; None: the host says what is wrong with it.
+fn called_by(request: &Request<'_>) -> Option<(u64, Called)> {
+    let client = std::str::from_utf8(request.get(2)?).ok()?.parse().ok()?;
+    let called = match request.get(3) {
+        None => Called::Timeout,
+        Some(word) if word.eq_ignore_ascii_case(b"timeout") => Called::Timeout,
+        Some(word) if word.eq_ignore_ascii_case(b"error") => Called::Error,
+        Some(_) => return None,
+    };
+    Some((client, called)).filter(|_| request.len() <= 4)
 }
 
 /// What becomes of a request whose client wants to listen.

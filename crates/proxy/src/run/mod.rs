@@ -54,7 +54,7 @@ enum Verdict {
     Wait,
     /// It is judged again at this moment: clients are paused.
     Paused(UnixMs),
-    /// Users were changed: the reply.
+    /// It is done: the reply.
     Changed(Answer),
     /// It is refused.
     Refuse(Error),
@@ -255,6 +255,9 @@ impl Runner {
     pub fn feed(&mut self, front: &mut Front, out: &mut Vec<u8>) {
         let links = &mut *self.links.borrow_mut();
         if let Some(key) = front.key {
+            if front.is_blocked {
+                links.end_called(front.inner.client.id, key);
+            }
             front.owed = links.conversations.take(key, out);
             let redirected = links.conversations.redirected(key);
             let is_redirected = redirected.is_some();
@@ -273,6 +276,7 @@ impl Runner {
                 front.key = None;
                 (front.is_alone, front.is_at_replica) = (false, false);
                 if std::mem::take(&mut front.is_blocked) {
+                    self.proxy.waits.end(front.inner.client.id);
                     front.inner.client.set_trait(Traits::BLOCKED, false);
                 }
             }

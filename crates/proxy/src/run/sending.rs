@@ -8,6 +8,7 @@ use crate::links::{self, LinkTo, Links, Pushed, Speech};
 use crate::parts::{Parts, Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
+use crate::waits::Ends;
 use crate::ways;
 use command::table::Command;
 use command::{Error, Flags};
@@ -154,7 +155,7 @@ impl Runner {
         let client = front.inner.client.id;
         let (protocol, way) = (front.inner.protocol, front.speech().to(node));
         let transaction = front.inner.transaction.as_deref();
-        let parts = parts_of(plan, &links.routes, request, transaction, 0, Vec::new());
+        let parts = parts_of(plan, &links.routes, request, transaction, 0, None);
         let (whose, is_wanted) = begin_owing(&self.proxy, front, links);
         let number = links.conversations.owe(whose, is_wanted);
         self.proxy.put_down(front, command, request);
@@ -179,7 +180,7 @@ impl Runner {
             }
             _ => {
                 self.proxy.note_written(front, node);
-                front.block();
+                self.proxy.block(front, Ends::There);
                 (
                     links.take_own(Lane::of_keys(client), way),
                     Pushed { waits: Some(ways::patience(command, request)), ..one },
@@ -200,7 +201,7 @@ impl Runner {
         (command, request): (&Command, &Request<'_>),
     ) -> bool {
         let links = &mut *self.links.borrow_mut();
-        let parts = parts_of(plan, &links.routes, request, None, 0, Vec::new());
+        let parts = parts_of(plan, &links.routes, request, None, 0, None);
         let Some(Parts { each, join: Some(join), replies }) = parts.filter(|parts| !parts.each.is_empty())
         else {
             return self.refuse_unserved(front);
@@ -211,7 +212,7 @@ impl Runner {
         let owed = (join, each.len());
         let number = links.conversations.owe_joined(whose, owed, speaks, (asked, is_wanted));
         front.is_alone = true;
-        front.block();
+        self.proxy.block(front, Ends::There);
         let (client, waits) = (front.inner.client.id, Some(ways::patience(command, request)));
         for ((node, slot, bytes), part) in each.into_iter().zip(0..) {
             let at = links.take_own(Lane { client, number: part + 1 }, speaks.to(node));
@@ -249,8 +250,8 @@ impl Runner {
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
         let woken = match plan {
-            Plan::Unblock(client) => self.proxy.waits.call(client),
-            _ => Vec::new(),
+            Plan::Unblock(client, called) => self.proxy.waits.call(client, called),
+            _ => None,
         };
         let parts = parts_of(plan, &links.routes, request, transaction, luck, woken);
         let Some(parts) = parts.filter(|parts| !parts.each.is_empty()) else {
@@ -286,7 +287,7 @@ impl Runner {
         front.is_alone |= asks_further
             || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
         if asks_further && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
-            front.block();
+            self.proxy.block(front, Ends::Here);
         }
         let is_of_script = command.runs_script();
         let may_write = is_of_script || command.is(Flags::WRITE) || matches!(plan, Plan::Transaction(..));
