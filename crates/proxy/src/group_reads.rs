@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use sys::UnixMs;
 use value::stream::{IdText, StreamId};
 use value::text::until_zero;
-use wire::{Decoder, Protocol, Value, encode_request};
+use wire::{Decoder, Protocol, Reply, Value, encode_request};
 
 /// The most streams of a request: each is asked for by a request of its own.
 const STREAMS_MAX: usize = 1024;
@@ -163,7 +163,11 @@ impl GroupRead {
 
     /// What the group was given of each stream, or what is wrong with the first that has something wrong.
     fn looked(&self, parts: &[Vec<u8>]) -> Result<Vec<StreamId>, Vec<u8>> {
-        let line = |error: Error| [b"-", error.as_bytes(), b"\r\n"].concat();
+        let line = |error: Error| {
+            let mut line = Vec::new();
+            Reply::new(&mut line, self.protocol).error(error.as_bytes());
+            line
+        };
         let told = self.streams.each().zip(parts);
         let given = told.map(|((_, name, id), part)| {
             let is_missing = part.starts_with(NO_SUCH_KEY);
@@ -382,5 +386,12 @@ mod tests {
         assert_eq!(wait(false, now + LOOK), (true, true));
         assert_eq!(wait(false, now), (false, false));
         assert_eq!(wait(true, now), (true, true));
+    }
+    #[test]
+    fn a_name_with_line_ends_makes_one_line() {
+        let (mut read, _) = begin("XREADGROUP GROUP g\r\nx alice STREAMS foo hello > >");
+        let missing = || NO_SUCH_KEY.to_vec();
+        let said = "-NOGROUP No such key \\'foo\\' or consumer group \\'g  x\\' in XREADGROUP with GROUP option\\r\\n";
+        assert_eq!(told(read.step(&[missing(), missing()])), said);
     }
 }
