@@ -6,14 +6,14 @@
 //!
 //!     TARN_SECONDS=600 TARN_SEED=$RANDOM ./test --test tests -- --nocapture a_cluster_answers_as_one_server
 
+mod moving;
 mod parts;
 mod proxied;
 mod routed;
 mod whole;
 
-use crate::clusters::cluster::{Cluster, wait_until};
-use crate::clusters::rounds::tags_of_each;
 use crate::{specs, tarn};
+use moving::{Moving, moved_to};
 use parts::{Parts, tagged};
 use routed::Routed;
 use std::net::SocketAddr;
@@ -22,13 +22,11 @@ use testkit::differential::judge::{Queue, Verdict, judge};
 use testkit::differential::{Answer, Twist, show};
 use testkit::generate::{Generator, Request, words};
 use testkit::{Budget, Server, Spec};
-use topology::{ShardId, Stage, Topology};
-use wire::{Value, key_slot};
+use topology::ShardId;
+use wire::key_slot;
 
 /// Shards of the cluster.
 const SHARDS: u16 = 3;
-/// Hash tags for each: a few, so that requests meet each other's work.
-const TAGS_EACH: usize = 2;
 /// Clients at work.
 const CLIENTS: u64 = 3;
 /// Requests between one emptying of everything and the next.
@@ -43,8 +41,6 @@ const PIPELINE_BYTES_MAX: usize = 2_000;
 const TRANSACTION_MAX: u64 = 6;
 /// Databases at work.
 const DATABASES: u64 = 3;
-/// Most slots that go to another shard at a time beside those of the tags.
-const MORE_SLOTS_MAX: u16 = 200;
 /// How many of the last requests are shown where something is wrong.
 const SHOWN: usize = 60;
 
@@ -56,11 +52,8 @@ const SCRIPT: &str = "return redis.pcall(unpack(ARGV))";
 
 /// The cluster, and the server beside it.
 struct Pair {
-    cluster: Cluster,
+    moving: Moving,
     alone: Server,
-    /// Its masters: the cluster has no other servers.
-    nodes: Vec<SocketAddr>,
-    tags: Vec<String>,
     twist: Option<Twist>,
     counts: Counts,
 }
@@ -72,7 +65,6 @@ struct Counts {
     transactions: u64,
     scripts: u64,
     cross_slot: u64,
-    moves: u64,
     redirections: u64,
 }
 
@@ -98,13 +90,9 @@ type Checked = Result<(), String>;
 
 impl Pair {
     fn begin() -> Pair {
-        let cluster = Cluster::begin(usize::from(SHARDS), 1, DIRECTIVES);
-        let topology = cluster.topology().expect("it is there");
-        let place = |id| cluster.place_of(id).parse().expect("it is an address");
-        let nodes = topology.servers.keys().map(|id| place(*id)).collect();
-        let tags = tags_of_each(TAGS_EACH, &topology);
+        let moving = Moving::begin(1, DIRECTIVES);
         let alone = Server::start(tarn(), DIRECTIVES).expect("it starts");
-        Pair { cluster, alone, nodes, tags, twist: None, counts: Counts::default() }
+        Pair { moving, alone, twist: None, counts: Counts::default() }
     }
 
     /// Plays rounds until one finds something, or the budget is spent.
@@ -120,99 +108,11 @@ impl Pair {
         }
         Ok(())
     }
-
-    fn topology(&self) -> Topology {
-        let mut told = None;
-        wait_until("the config server answers", || {
-            told = self.cluster.topology();
-            told.is_some()
-        });
-        told.expect("it has been waited for")
-    }
-
-    /// Where a slot is served, as the config server says.
-    fn owner(&self, topology: &Topology, slot: u16) -> SocketAddr {
-        let owner = topology.slots.owner(slot).expect("each slot has one");
-        let master = topology.master_of(owner).expect("each shard has one").id;
-        self.cluster.place_of(master).parse().expect("it is an address")
-    }
-
-    /// Has slots of some tags go to a shard, and others with them, if none are on their way.
-    fn begin_move(&mut self, prng: &mut Prng) -> Result<String, String> {
-        if self.is_moving()? {
-            return Ok("a move goes on".into());
-        }
-        let to = prng.below(u64::from(SHARDS)).to_string();
-        let mut slots: Vec<String> = Vec::new();
-        for tag in &self.tags {
-            if prng.one_in(2) {
-                slots.push(key_slot(tag.as_bytes()).to_string());
-            }
-        }
-        if prng.one_in(2) {
-            let first = prng.below(wire::SLOTS as u64 - u64::from(MORE_SLOTS_MAX));
-            slots.push(format!("{first}-{}", first + prng.below(u64::from(MORE_SLOTS_MAX))));
-        }
-        let request: Vec<&str> =
-            ["CLUSTER", "MOVE-SLOTS", "-", &to].into_iter().chain(slots.iter().map(String::as_str)).collect();
-        if slots.is_empty() {
-            return Ok("no slot is to move".into());
-        }
-        match self.cluster.ask_config(&request) {
-            Some(Value::Simple(said)) => {
-                self.counts.moves += u64::from(said.starts_with(b"moves"));
-                Ok(request.join(" "))
-            }
-            // On a busy machine nobody may lead for a moment.
-            None => Ok("nobody answers just now".into()),
-            Some(Value::Error(line)) if is_for_now(&line) => Ok("nobody leads just now".into()),
-            other => Err(format!("{}: {other:?}", request.join(" "))),
-        }
-    }
-
-    /// Whether slots are on their way.
-    fn is_moving(&self) -> Result<bool, String> {
-        let topology = self.topology();
-        match topology.moves.values().find(|one| matches!(one.stage, Stage::Failed(_))) {
-            Some(failed) => Err(format!("a move has failed: {failed:?}")),
-            None => Ok(!topology.moves.is_empty()),
-        }
-    }
-
-    /// Waits until no slot is on its way, and every node knows who has those that are looked at.
-    fn settle(&self) -> Result<Topology, String> {
-        let mut moving = Ok(true);
-        wait_until("no slot is on its way", || {
-            moving = self.is_moving();
-            moving != Ok(true)
-        });
-        moving?;
-        let topology = self.topology();
-        for node in &self.nodes {
-            let mut client = testkit::Client::connect(*node).expect("it serves");
-            for tag in &self.tags {
-                let owner = self.owner(&topology, key_slot(tag.as_bytes()));
-                let expected = match owner == *node {
-                    true => ":0\r\n".to_owned(),
-                    false => moved_to(tag, owner),
-                };
-                let exists = [words(&["EXISTS", &format!("nobody's{{{tag}}}")])];
-                wait_until("all know who has which slot", || {
-                    client.pipeline(&exists).expect("it answers") == [expected.as_bytes()]
-                });
-            }
-        }
-        Ok(topology)
-    }
-}
-
-fn moved_to(tag: &str, owner: SocketAddr) -> String {
-    format!("-MOVED {} {owner}\r\n", key_slot(tag.as_bytes()))
 }
 
 impl Client {
     fn new(pair: &Pair) -> Client {
-        let many = Routed::new(&pair.nodes, pair.twist);
+        let many = Routed::new(&pair.moving.nodes, pair.twist);
         Client { many, one: pair.alone.connect().expect("it serves"), db: "0".into() }
     }
 
@@ -266,17 +166,17 @@ impl<'p> Round<'p> {
                     self.empty(&request)?;
                 }
                 _ => {
-                    let done = self.pair.begin_move(&mut self.prng)?;
+                    let done = self.pair.moving.begin_move(&mut self.prng)?;
                     self.last.push(done);
                 }
             }
         }
-        let topology = self.pair.settle()?;
+        let topology = self.pair.moving.settle()?;
         whole::compare(self.pair, &topology)
     }
 
     fn tag(&mut self) -> String {
-        self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone()
+        self.pair.moving.tags[self.prng.below(self.pair.moving.tags.len() as u64) as usize].clone()
     }
 
     /// A request whose keys have this tag.
@@ -334,7 +234,7 @@ impl<'p> Round<'p> {
         self.pair.counts.transactions += 1;
         if watches {
             // A watched key that moves makes EXEC fail.
-            self.pair.settle()?;
+            self.pair.moving.settle()?;
             let watch = self.parts.tag(words(&["WATCH", "k1", "k2"]), |_| tag.to_owned());
             self.single(client, tag, &watch)?;
             if self.prng.one_in(2) {
@@ -400,8 +300,8 @@ impl<'p> Round<'p> {
         };
         self.pair.counts.cross_slot += 1;
         self.note(client, &request);
-        let node = self.prng.below(self.pair.nodes.len() as u64) as usize;
-        let reply = self.clients[client].many.at(self.pair.nodes[node], &[&request])?.swap_remove(0);
+        let node = self.prng.below(self.pair.moving.nodes.len() as u64) as usize;
+        let reply = self.clients[client].many.at(self.pair.moving.nodes[node], &[&request])?.swap_remove(0);
         if reply != CROSS_SLOT.as_bytes() {
             return Err(format!("{}: {}", show(&request), reply.escape_ascii()));
         }
@@ -433,9 +333,10 @@ impl<'p> Round<'p> {
 
     /// A request to a node that has not got its slot: that says who has it, or what is wrong with the request.
     fn astray(&mut self, client: usize, tag: &str) -> Checked {
-        let topology = self.pair.settle()?;
-        let owner = self.pair.owner(&topology, key_slot(tag.as_bytes()));
-        let others: Vec<SocketAddr> = self.pair.nodes.iter().copied().filter(|node| *node != owner).collect();
+        let topology = self.pair.moving.settle()?;
+        let owner = self.pair.moving.owner(&topology, key_slot(tag.as_bytes()));
+        let others: Vec<SocketAddr> =
+            self.pair.moving.nodes.iter().copied().filter(|node| *node != owner).collect();
         let node = others[self.prng.below(others.len() as u64) as usize];
         let request = self.request(tag);
         if self.parts.keys(&request).is_empty() {
@@ -468,7 +369,7 @@ impl<'p> Round<'p> {
 
     /// What counts and lists keys, from all nodes together.
     fn count(&mut self, client: usize) -> Checked {
-        self.pair.settle()?;
+        self.pair.moving.settle()?;
         whole::count(&mut self.clients[client])
     }
 
@@ -476,7 +377,7 @@ impl<'p> Round<'p> {
     fn empty(&mut self, request: &Request) -> Checked {
         self.note(0, request);
         self.clients[0].many.everywhere(request)?;
-        self.pair.settle()?;
+        self.pair.moving.settle()?;
         let (many, one) = self.clients[0].both(request)?;
         many.into_iter()
             .try_for_each(|reply| self.judge(request, reply, Some(one.clone()), &mut Queue::default()))
@@ -489,12 +390,12 @@ const CROSS_SLOT: &str = "-CROSSSLOT Keys in request don't hash to the same slot
 fn a_cluster_answers_as_one_server_does_while_slots_move() {
     let mut pair = Pair::begin();
     let played = pair.run(Budget::from_env(1, STEPS));
-    println!("{:?}", pair.counts);
+    println!("{:?}, {} moves", pair.counts, pair.moving.moves);
     if let Err(wrong) = played {
         panic!("{wrong}");
     }
-    assert_eq!(pair.topology().slots.count(), wire::SLOTS);
-    assert!((0..SHARDS).all(|shard| pair.topology().shards.contains_key(&ShardId(shard))));
+    assert_eq!(pair.moving.topology().slots.count(), wire::SLOTS);
+    assert!((0..SHARDS).all(|shard| pair.moving.topology().shards.contains_key(&ShardId(shard))));
 }
 
 #[test]
@@ -507,9 +408,4 @@ fn a_fault_in_what_a_cluster_does_is_found() {
     });
     let found = pair.run(Budget::steps(1, 100_000)).expect_err("the fault was not found");
     assert!(found.contains("RENAME") || found.contains("ename"), "{found}");
-}
-
-/// Whether a config server says that nobody can do it just now.
-fn is_for_now(line: &[u8]) -> bool {
-    ["NOLEADER", "UNAVAILABLE", "UNREACHED"].iter().any(|word| line.starts_with(word.as_bytes()))
 }

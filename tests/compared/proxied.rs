@@ -1,20 +1,26 @@
 //! The same generated commands to one server and through a proxy to three: every reply must be the same but where the proxy says that it does not
 //! serve a request, which then the one server never hears of; and at the end every key.
+//!
+//! Behind the proxy are servers that have the slots in turn, or a cluster whose slots go to and fro, of which nothing is to be seen, or one whose masters are killed. Then
+//! some requests have an error that says so, and both begin anew with nothing.
 
+use super::moving::Moving;
 use super::parts::{self, Parts};
 use super::routed::{self, Routed};
-use super::{Checked, SHOWN, whole};
+use super::{Checked, SHARDS, SHOWN, whole};
+use crate::clusters::cluster::wait_until;
 use crate::proxies::Proxied;
-use crate::{specs, tarn};
-use std::collections::BTreeSet;
+use crate::{specs, tarn, tarn_path};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use sys::Prng;
 use testkit::differential::judge::{Queue, Verdict, judge};
 use testkit::differential::{Twist, show};
 use testkit::generate::{Generator, Request, words};
-use testkit::{Budget, Server, Spec};
+use testkit::{Budget, Program, Server, Spec};
+use topology::{ServerId, ShardId};
+use wire::key_slot;
 
-/// Servers behind the proxy.
-const SHARDS: usize = 3;
 /// Requests between one emptying of everything and the next.
 const ROUND_STEPS: u64 = 2_000;
 /// Requests of an ordinary run.
@@ -52,17 +58,77 @@ const ALWAYS: &[&str] = &[
     "zunion",
 ];
 
+/// Commands that go over all keys: a moment of a cluster whose slots move is no other's.
+const OF_ALL: &[&str] = &["keys", "dbsize", "randomkey", "flushdb"];
+/// How a reply begins to a request whose server has failed, which may have been done.
+const LOST: &[&str] =
+    &["-UNANSWERED ", "-ERR proxy: no connection", "-CLUSTERDOWN ", "-LOADING ", "-MASTERDOWN "];
+/// One in so many steps, slots are sent elsewhere, or a master fails.
+const DISTURBED: u64 = 25;
+
 /// What servers are.
 const DIRECTIVES: &[&str] = &["--edition", "memory", "--enable-debug-command", "yes"];
+/// What those are that fail: of the other edition a crash may take something back.
+const DURABLE: &[&str] = &["--edition", "durable", "--enable-debug-command", "yes"];
+
+/// What the proxy stands in front of.
+enum Behind {
+    /// Servers that have the slots in turn.
+    Shards(Vec<Server>),
+    /// A cluster whose slots go to and fro.
+    Moving(Moving),
+    /// One whose masters fail, and which of its servers is down.
+    Failing(Moving, Option<ServerId>),
+}
 
 /// The proxy, what is behind it, and the server beside it.
 struct Pair {
-    proxied: Proxied,
+    proxy: Server,
+    behind: Behind,
+    tags: Vec<String>,
     alone: Server,
     twist: Option<Twist>,
     requests: u64,
     /// Which commands the proxy did not serve, in whatever form.
     refused: BTreeSet<String>,
+    /// How often something was lost, and how many masters have failed.
+    lost: u64,
+    failed: u64,
+}
+
+impl Behind {
+    /// Waits until nothing moves, and all are there.
+    fn settle(&mut self) -> Checked {
+        match self {
+            Behind::Shards(_) => {}
+            Behind::Moving(moving) => drop(moving.settle()?),
+            Behind::Failing(moving, down) => {
+                if let Some(id) = down.take() {
+                    moving.cluster.restart(id);
+                }
+                moving.cluster.wait_until_whole();
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has each key's slot, when it is settled.
+    fn owners(&self) -> Box<dyn Fn(&[u8]) -> SocketAddr + '_> {
+        match self {
+            Behind::Shards(shards) => {
+                Box::new(move |key| shards[usize::from(key_slot(key)) * shards.len() / wire::SLOTS].address())
+            }
+            Behind::Moving(moving) | Behind::Failing(moving, _) => {
+                let topology = moving.topology();
+                Box::new(move |key| moving.owner(&topology, key_slot(key)))
+            }
+        }
+    }
+
+    /// Whether requests may be lost.
+    fn fails(&self) -> bool {
+        matches!(self, Behind::Failing(..))
+    }
 }
 
 /// One round, from empty databases to the comparison of all.
@@ -78,25 +144,38 @@ struct Round<'p> {
 
 impl Pair {
     fn begin(directives: &[&str]) -> Pair {
-        let proxied = Proxied::of((&tarn(), DIRECTIVES), SHARDS, directives);
+        let Proxied { shards, proxy } = Proxied::of((&tarn(), DIRECTIVES), usize::from(SHARDS), directives);
+        Pair::of(proxy, Behind::Shards(shards), (0..6).map(|number| format!("t{number}")).collect())
+    }
+
+    fn of(proxy: Server, behind: Behind, tags: Vec<String>) -> Pair {
         let alone = Server::start(tarn(), DIRECTIVES).expect("it starts");
-        Pair { proxied, alone, twist: None, requests: 0, refused: BTreeSet::new() }
+        let (twist, refused) = (None, BTreeSet::new());
+        Pair { proxy, behind, tags, alone, twist, requests: 0, refused, lost: 0, failed: 0 }
+    }
+
+    fn before(moving: Moving, behind: impl FnOnce(Moving) -> Behind) -> Pair {
+        let servers = moving.topology().servers;
+        let seeds: Vec<String> = servers.keys().map(|id| moving.cluster.place_of(*id)).collect();
+        let words = ["--proxy-cluster", &seeds.join(","), "--proxy-shard-timeout", "2"];
+        let proxy = Server::start(Program::Proxy(tarn_path()), &words).expect("it starts");
+        let tags = moving.tags.clone();
+        Pair::of(proxy, behind(moving), tags)
     }
 
     /// Plays rounds until one finds something, or the budget is spent.
     fn run(&mut self, budget: Budget) -> Checked {
+        let stands_still = matches!(self.behind, Behind::Shards(_));
         let is_played = |spec: &Spec| {
             let is_left_out = LEFT_OUT.iter().any(|(name, _)| *name == spec.name);
-            !is_left_out
-                && (parts::is_played(spec)
-                    || ["keys", "dbsize", "randomkey", "flushdb"].contains(&&*spec.name))
+            !is_left_out && (parts::is_played(spec) || OF_ALL.contains(&&*spec.name) && stands_still)
         };
         let (specs, parts): (Vec<Spec>, _) = (specs().into_iter().filter(is_played).collect(), Parts::new());
         for seed in budget.seed.. {
             if !budget.allows(self.requests) {
                 break;
             }
-            let many = Routed::new(&[self.proxied.proxy.address()], self.twist);
+            let many = Routed::new(&[self.proxy.address()], self.twist);
             let one = self.alone.connect().expect("it serves");
             let generator = Generator::new(&specs, seed);
             let prng = Prng::from_seed(!seed);
@@ -116,9 +195,13 @@ impl Round<'_> {
     }
 
     fn play(&mut self) -> Checked {
-        self.ask(&[words(&["FLUSHALL"])])?;
+        self.pair.behind.settle()?;
+        self.begin_anew()?;
         let until = self.pair.requests + ROUND_STEPS;
         while self.pair.requests < until {
+            if !matches!(self.pair.behind, Behind::Shards(_)) && self.prng.one_in(DISTURBED) {
+                self.disturb()?;
+            }
             match self.prng.below(100) {
                 0..70 => {
                     let count = 1 + self.prng.below(PIPELINE_MAX);
@@ -134,9 +217,49 @@ impl Round<'_> {
         self.compare()
     }
 
+    /// Slots begin to go elsewhere; or a master fails, or is there again.
+    fn disturb(&mut self) -> Checked {
+        let done = match &mut self.pair.behind {
+            Behind::Shards(_) => return Ok(()),
+            Behind::Moving(moving) => moving.begin_move(&mut self.prng)?,
+            Behind::Failing(moving, down @ None) => {
+                // Only who is whole loses nothing.
+                moving.cluster.wait_until_whole();
+                let shard = ShardId(self.prng.below(u64::from(SHARDS)) as u16);
+                let master = moving.topology().master_of(shard).ok_or("it has no master")?.id;
+                moving.cluster.kill(master);
+                *down = Some(master);
+                self.pair.failed += 1;
+                format!("the master of {shard} is killed")
+            }
+            Behind::Failing(moving, down) => {
+                let id = down.take().ok_or("nobody is down")?;
+                moving.cluster.restart(id);
+                format!("{id} is started again")
+            }
+        };
+        self.last.push(done);
+        Ok(())
+    }
+
+    /// Nothing is left at either.
+    fn begin_anew(&mut self) -> Checked {
+        let all = words(&["FLUSHALL"]);
+        let mut said = Vec::new();
+        wait_until("the proxy has all deleted", || {
+            said = self.many.pipeline("", std::slice::from_ref(&all)).unwrap_or_default();
+            !self.pair.behind.fails() || said == [b"+OK\r\n"]
+        });
+        match said == [b"+OK\r\n"] && routed::pipeline(&mut self.one, &[&all])? == [b"+OK\r\n"] {
+            true => Ok(()),
+            false => Err(format!("FLUSHALL: {said:?}")),
+        }
+    }
+
     /// A request whose keys have one tag, or now and then each its own.
     fn request(&mut self) -> Request {
-        let tags: Vec<String> = (0..6).map(|_| format!("t{}", self.prng.below(6))).collect();
+        let tag = |_| self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone();
+        let tags: Vec<String> = (0..6).map(tag).collect();
         let are_several = self.prng.one_in(4);
         loop {
             let request = self.generator.request();
@@ -158,6 +281,11 @@ impl Round<'_> {
         self.pair.requests += requests.len() as u64;
         self.last.extend(requests.iter().map(|request| show(request)));
         let many = self.many.pipeline("", requests)?;
+        if self.pair.behind.fails() && many.iter().any(|reply| is_lost(reply)) {
+            self.pair.lost += 1;
+            self.last.push("something is lost".to_owned());
+            return self.begin_anew();
+        }
         let is_served: Vec<bool> = many.iter().map(|reply| !is_refusal(reply)).collect();
         let sent: Vec<&Request> = requests
             .iter()
@@ -209,7 +337,7 @@ impl Round<'_> {
 
     /// What the proxy does not queue dooms the transaction, of which the one server then hears nothing.
     fn transaction(&mut self) -> Checked {
-        let tag = format!("t{}", self.prng.below(6));
+        let tag = self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone();
         let mut requests = vec![words(&["MULTI"])];
         for _ in 0..self.prng.below(6) {
             let request = loop {
@@ -269,6 +397,8 @@ impl Round<'_> {
 
     /// Compares all keys of all databases.
     fn compare(&mut self) -> Checked {
+        self.pair.behind.settle()?;
+        let mut shards: BTreeMap<SocketAddr, testkit::Client> = BTreeMap::new();
         for db in 0..DATABASES {
             let select = words(&["SELECT", &db.to_string()]);
             self.ask(&[select.clone(), words(&["DBSIZE"])])?;
@@ -281,15 +411,13 @@ impl Round<'_> {
             if scanned != keys {
                 return Err(format!("SCAN through the proxy lists {} keys of {}", scanned.len(), keys.len()));
             }
-            let mut shards: Vec<testkit::Client> = Vec::new();
-            for shard in &self.pair.proxied.shards {
-                let mut client = shard.connect().expect("it serves");
-                routed::pipeline(&mut client, &[&select])?;
-                shards.push(client);
-            }
+            let owner = self.pair.behind.owners();
             for key in &keys {
-                let owner = usize::from(wire::key_slot(key)) * SHARDS / wire::SLOTS;
-                whole::compare_key(&mut shards[owner], &mut self.one, key)
+                let place = owner(key);
+                let connect = || testkit::Client::connect(place).expect("it serves");
+                let shard = shards.entry(place).or_insert_with(connect);
+                routed::pipeline(shard, &[&select])?;
+                whole::compare_key(shard, &mut self.one, key)
                     .map_err(|wrong| format!("database {db}: {wrong}"))?;
             }
         }
@@ -329,6 +457,10 @@ fn is_refusal(reply: &[u8]) -> bool {
         || reply.starts_with(b"-ERR proxy: ") && reply.windows(REFUSED.len()).any(|words| words == REFUSED)
 }
 
+fn is_lost(reply: &[u8]) -> bool {
+    LOST.iter().any(|begin| reply.starts_with(begin.as_bytes()))
+}
+
 #[test]
 fn a_proxy_answers_as_one_server_does() {
     let mut pair = Pair::begin(&[]);
@@ -344,6 +476,31 @@ fn a_proxy_that_keeps_replies_to_hot_keys_answers_as_one_server_does() {
     if let Err(wrong) = pair.run(Budget::from_env(2, STEPS)) {
         panic!("{wrong}");
     }
+}
+
+#[test]
+fn a_proxy_answers_as_one_server_does_while_slots_move() {
+    let mut pair = Pair::before(Moving::begin(1, DIRECTIVES), Behind::Moving);
+    if let Err(wrong) = pair.run(Budget::from_env(3, STEPS)) {
+        panic!("{wrong}");
+    }
+    let Behind::Moving(moving) = &pair.behind else { panic!("it moves") };
+    println!(
+        "{} requests, {} moves; not served in every form: {:?}",
+        pair.requests, moving.moves, pair.refused
+    );
+}
+
+#[test]
+fn a_proxy_answers_as_one_server_does_or_says_so_while_masters_fail() {
+    let mut pair = Pair::before(Moving::begin(2, DURABLE), |moving| Behind::Failing(moving, None));
+    if let Err(wrong) = pair.run(Budget::from_env(4, ROUND_STEPS)) {
+        panic!("{wrong}");
+    }
+    println!(
+        "{} requests, {} masters failed, {} times something was lost",
+        pair.requests, pair.failed, pair.lost
+    );
 }
 
 #[test]

@@ -93,8 +93,12 @@ fn difference(many: &[Vec<u8>], one: &[Vec<u8>]) -> Result<String, String> {
 
 /// Compares all keys of all databases: types, values and when they expire. Encodings are not: what has moved was made anew.
 pub fn compare(pair: &Pair, topology: &Topology) -> Checked {
-    let mut nodes: BTreeMap<_, _> =
-        pair.nodes.iter().map(|node| (*node, testkit::Client::connect(*node).expect("it serves"))).collect();
+    let mut nodes: BTreeMap<_, _> = pair
+        .moving
+        .nodes
+        .iter()
+        .map(|node| (*node, testkit::Client::connect(*node).expect("it serves")))
+        .collect();
     let mut alone = pair.alone.connect().expect("it serves");
     for db in 0..DATABASES {
         let select = words(&["SELECT", &db.to_string()]);
@@ -111,7 +115,7 @@ pub fn compare(pair: &Pair, topology: &Topology) -> Checked {
             return Err(format!("the keys of database {db} differ{}", difference(&many, &one)?));
         }
         for key in &one {
-            let owner = pair.owner(topology, key_slot(key));
+            let owner = pair.moving.owner(topology, key_slot(key));
             let owner = nodes.get_mut(&owner).expect("it is a node");
             compare_key(owner, &mut alone, key).map_err(|wrong| format!("database {db}: {wrong}"))?;
         }

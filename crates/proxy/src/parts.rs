@@ -253,8 +253,12 @@ fn unblock(routes: &Routes, woken: Option<Vec<(NodeNo, i64)>>, request: &Request
 fn split_up(split: Split, routes: &Routes, request: &Request<'_>) -> Option<Parts> {
     let step = if split == Split::Pairs { 2 } else { 1 };
     if !(request.len() - 1).is_multiple_of(step) {
-        // A value is missing, which any server says in its words.
-        return Some(Parts::one(*routes.masters.first()?, None, encoded(request)));
+        // A value is missing, which a server says in its words also where no other keys stand behind.
+        let (node, slot) = routes.owner_of(request.arg(1))?;
+        let mut bytes = Vec::new();
+        encode_request_header(&mut bytes, 2);
+        [request.arg(0), request.arg(1)].iter().for_each(|word| encode_arg(&mut bytes, word));
+        return Some(Parts::one(node, slot, bytes));
     }
     let mut words: BTreeMap<(NodeNo, Option<u16>), Vec<&[u8]>> = BTreeMap::new();
     let mut owners = Vec::new();
