@@ -18,7 +18,7 @@ use testkit::differential::judge::{Queue, Verdict, judge};
 use testkit::differential::{Twist, show};
 use testkit::generate::{Generator, Request, words};
 use testkit::{Budget, Program, Server, Spec};
-use topology::{ServerId, ShardId};
+use topology::{ServerId, ShardId, Topology};
 use wire::key_slot;
 
 /// Requests between one emptying of everything and the next.
@@ -112,16 +112,22 @@ impl Behind {
         Ok(())
     }
 
-    /// Who has each key's slot, when it is settled.
-    fn owners(&self) -> Box<dyn Fn(&[u8]) -> SocketAddr + '_> {
+    /// Who has which slots, where servers do not have them in turn.
+    fn topology(&self) -> Option<Topology> {
         match self {
-            Behind::Shards(shards) => {
-                Box::new(move |key| shards[usize::from(key_slot(key)) * shards.len() / wire::SLOTS].address())
+            Behind::Shards(_) => None,
+            Behind::Moving(moving) | Behind::Failing(moving, _) => Some(moving.topology()),
+        }
+    }
+
+    /// Who has a slot, when it is settled.
+    fn owner(&self, topology: Option<&Topology>, slot: u16) -> SocketAddr {
+        match (self, topology) {
+            (Behind::Moving(moving) | Behind::Failing(moving, _), Some(topology)) => {
+                moving.owner(topology, slot)
             }
-            Behind::Moving(moving) | Behind::Failing(moving, _) => {
-                let topology = moving.topology();
-                Box::new(move |key| moving.owner(&topology, key_slot(key)))
-            }
+            (Behind::Shards(shards), _) => shards[usize::from(slot) * shards.len() / wire::SLOTS].address(),
+            _ => panic!("a cluster has a topology"),
         }
     }
 
@@ -411,9 +417,9 @@ impl Round<'_> {
             if scanned != keys {
                 return Err(format!("SCAN through the proxy lists {} keys of {}", scanned.len(), keys.len()));
             }
-            let owner = self.pair.behind.owners();
+            let topology = self.pair.behind.topology();
             for key in &keys {
-                let place = owner(key);
+                let place = self.pair.behind.owner(topology.as_ref(), key_slot(key));
                 let connect = || testkit::Client::connect(place).expect("it serves");
                 let shard = shards.entry(place).or_insert_with(connect);
                 routed::pipeline(shard, &[&select])?;
