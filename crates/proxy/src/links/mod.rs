@@ -37,6 +37,7 @@ use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
 pub use task::{MAY_BE_LOST, connect};
+use tokio::time::sleep;
 use turns::Turns;
 use wire::Protocol;
 
@@ -59,8 +60,12 @@ const TURNS_AT_ONCE: usize = 4;
 const DOWN: [&[u8]; 3] = [b"-CLUSTERDOWN ", b"-MASTERDOWN ", READONLY];
 /// What a replica says of a write.
 const READONLY: &[u8] = b"-READONLY ";
-/// How often a request is sent elsewhere before that is what its client is told.
-const REDIRECTIONS_MAX: u8 = 16;
+/// How often a request is sent elsewhere before that is what its client is told: for some five seconds.
+const REDIRECTIONS_MAX: u8 = 64;
+/// How often it is sent elsewhere at once. Nodes that hear of a move one after the other send it to and fro until then.
+const AT_ONCE_MAX: u8 = 3;
+/// How long it waits then, each time twice as long as before, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
 /// Whose reply comes next.
 #[derive(Clone, Debug)]
@@ -565,12 +570,12 @@ impl Links {
         let is_bare = ticket.asking_bytes > 0 && ticket.pushed.waits.is_some();
         let mut request = if is_bare { asking_who() } else { Vec::new() };
         request.extend_from_slice(&link.requests[begin..link.answered]);
-        let (whose, slot) = (ticket.pushed.whose, ticket.pushed.slot);
+        let (whose, slot, redirections) = (ticket.pushed.whose, ticket.pushed.slot, ticket.redirections + 1);
         let ticket = Ticket {
             came: 0,
             number: None,
             refused: None,
-            redirections: ticket.redirections + 1,
+            redirections,
             bytes: request.len(),
             pushed: Pushed {
                 replies: ticket.pushed.replies - usize::from(ticket.asking_bytes > 0),
@@ -589,10 +594,20 @@ impl Links {
         link.parked.push(Parked { ticket, request, error: line.to_vec(), to, is_asking });
         self.conversations.note_redirected(whose, Some(to).filter(|_| is_asking));
         self.look_at_routes();
-        if !self.links[at].has_of(whose, slot) {
-            self.send_elsewhere(at, whose, slot);
+        match pause_before(redirections) {
+            None => self.send_parked(at, whose, slot),
+            Some(pause) => send_later(pause, at, whose, slot),
         }
         true
+    }
+
+    /// Sends a client's requests of a slot elsewhere, unless it is to be found out first what became of others. Who has gone away is owed nothing.
+    fn send_parked(&mut self, at: usize, whose: Key, slot: Option<u16>) {
+        if self.conversations.client(whose).is_none() {
+            self.links[at].take_parked(whose, slot);
+        } else if !self.links[at].has_of(whose, slot) {
+            self.send_elsewhere(at, whose, slot);
+        }
     }
 
     /// Asks what is to be known before a reply can be made of which a part has come.
@@ -663,6 +678,20 @@ impl Links {
             }
         }
     }
+}
+
+/// How long a request waits before it is sent elsewhere for this time. None: it is sent at once.
+fn pause_before(redirections: u8) -> Option<Duration> {
+    let (first, most) = PAUSES;
+    let times = u32::from(redirections.checked_sub(AT_ONCE_MAX + 1)?);
+    Some(first.saturating_mul(1 << times.min(16)).min(most))
+}
+
+fn send_later(pause: Duration, at: usize, whose: Key, slot: Option<u16>) {
+    tokio::task::spawn_local(async move {
+        sleep(pause).await;
+        here(|links| links.send_parked(at, whose, slot));
+    });
 }
 
 /// What goes in front of a request that waits: by which number the server knows the connection, for those who wake its client.
