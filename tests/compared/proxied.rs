@@ -262,10 +262,13 @@ impl Round<'_> {
         }
     }
 
+    fn tag(&mut self) -> String {
+        self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone()
+    }
+
     /// A request whose keys have one tag, or now and then each its own.
     fn request(&mut self) -> Request {
-        let tag = |_| self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone();
-        let tags: Vec<String> = (0..6).map(tag).collect();
+        let tags: Vec<String> = (0..6).map(|_| self.tag()).collect();
         let are_several = self.prng.one_in(4);
         loop {
             let request = self.generator.request();
@@ -343,7 +346,7 @@ impl Round<'_> {
 
     /// What the proxy does not queue dooms the transaction, of which the one server then hears nothing.
     fn transaction(&mut self) -> Checked {
-        let tag = self.pair.tags[self.prng.below(self.pair.tags.len() as u64) as usize].clone();
+        let tag = self.tag();
         let mut requests = vec![words(&["MULTI"])];
         for _ in 0..self.prng.below(6) {
             let request = loop {

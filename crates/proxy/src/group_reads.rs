@@ -13,7 +13,7 @@
 //! 3. Who waits does so behind what the group has been given, whenever that was: what is there for it, or comes before its server is asked to wait, is not missed.
 
 use crate::joins::{
-    Part, Step, UNLIKE, check_waited_for, crowd, is_late, is_null, patience_until, streams as joined,
+    Part, Step, UNLIKE, check_waited_for, crowd, is_late, is_null, streams as joined, time_until,
 };
 use crate::links::Patience;
 use crate::stream_waits::{Streams, check_figures, until_of, with_time};
@@ -106,9 +106,9 @@ impl GroupRead {
     }
 
     /// Another waits for the same, and this one until that has ended: for so long, if not for ever.
-    pub fn stand_behind(&mut self) -> Patience {
+    pub fn stand_behind(&mut self) -> Option<Duration> {
         self.state = State::Behind;
-        patience_until(self.until.flatten())
+        time_until(self.until.flatten())
     }
 
     /// Whether it waits so.
@@ -387,6 +387,7 @@ mod tests {
         assert_eq!(wait(false, now), (false, false));
         assert_eq!(wait(true, now), (true, true));
     }
+
     #[test]
     fn a_name_with_line_ends_makes_one_line() {
         let (mut read, _) = begin("XREADGROUP GROUP g\r\nx alice STREAMS foo hello > >");

@@ -212,11 +212,11 @@ impl Join {
     }
 
     /// Another client waits for the same, and this one until that has ended: for so long, if not for ever.
-    pub fn stand_behind(&mut self) -> Patience {
+    pub fn stand_behind(&mut self) -> Option<Duration> {
         match self {
             Join::Pop(pop) => pop.stand_behind(),
             Join::GroupRead(read) => read.stand_behind(),
-            _ => Patience::ForEver,
+            _ => None,
         }
     }
 
@@ -342,9 +342,8 @@ pub fn crowd<'n>(kind: &[&[u8]], names: impl Iterator<Item = (NodeNo, &'n [u8])>
 }
 
 /// How long it is to a moment; None: there is none.
-pub fn patience_until(until: Option<Instant>) -> Patience {
-    let left = |until: Instant| Patience::Until(until.saturating_duration_since(Instant::now()));
-    until.map_or(Patience::ForEver, left)
+pub fn time_until(until: Option<Instant>) -> Option<Duration> {
+    until.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
 /// Whether so little time is left that a server which says that there was nothing is right, and not early.

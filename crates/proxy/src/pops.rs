@@ -9,7 +9,7 @@
 //! 1. Taken is from one key at a time, so that nothing is taken that the client does not get, nor for one that has gone away while it waited.
 //! 2. It is not of one moment: when something is taken, an earlier key may have got something since it was asked for.
 
-use crate::joins::{Part, Step, check_waited_for, crowd, is_late, is_null, patience_until, text_of};
+use crate::joins::{Part, Step, check_waited_for, crowd, is_late, is_null, text_of, time_until};
 use crate::links::Patience;
 use crate::upstream::{NodeNo, Routes};
 use command::Error;
@@ -256,9 +256,9 @@ impl Pop {
     }
 
     /// Another waits for the same, and this one until that has ended: for so long, if not for ever.
-    pub fn stand_behind(&mut self) -> Patience {
+    pub fn stand_behind(&mut self) -> Option<Duration> {
         self.state = State::Behind;
-        patience_until(self.until)
+        time_until(self.until)
     }
 
     /// Whether it waits so.

@@ -391,7 +391,7 @@ impl Conversations {
     /// Whether a client waits for this reply behind another.
     pub fn is_behind(&mut self, (key, number): Who) -> bool {
         let gathered = self.find(key).and_then(|conversation| conversation.gathered(number));
-        gathered.is_some_and(|gathered| gathered.waits() && !gathered.join.is_waiting())
+        gathered.is_some_and(|gathered| gathered.join.is_behind())
     }
 
     /// The wait for this reply behind others has an end.
@@ -490,11 +490,7 @@ impl Gathered {
     /// It waits behind another.
     fn stand_behind(&mut self, who: Who, client: u64) -> Behind {
         self.expect(1);
-        let time = match self.join.stand_behind() {
-            Patience::Until(time) => Some(time),
-            Patience::ForEver => None,
-        };
-        Behind { who, client, time }
+        Behind { who, client, time: self.join.stand_behind() }
     }
 
     /// Whether it may wait, and has not done so yet.
