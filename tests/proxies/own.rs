@@ -86,6 +86,28 @@ fn who_waits_for_a_key_of_a_shard_that_is_lost_is_told() {
     assert_eq!(call(&mut waiting, &["SET", &proxied.key(1), "v"]), ok());
 }
 
+#[test]
+fn a_transaction_may_be_longer_than_what_a_server_takes_at_once() {
+    const REQUESTS: usize = 40;
+    for program in [Program::Redis, Program::Tarn(tarn_path())] {
+        let proxied = Proxied::of((&program, &[]), 1, &[]);
+        let (mut client, value) = (proxied.proxy.connect().unwrap(), "v".repeat(1 << 20));
+        for is_watched in [false, true] {
+            let watch = if is_watched { &["WATCH", "k"][..] } else { &["PING"] };
+            client.send_request(watch).unwrap();
+            client.send_request(&["MULTI"]).unwrap();
+            for number in 0..REQUESTS {
+                client.send_request(&["SET", &format!("{{k}}{number}"), &value]).unwrap();
+            }
+            client.send_request(&["EXEC"]).unwrap();
+            let before = (0..REQUESTS + 2).map(|_| client.read_value().unwrap());
+            assert_eq!(before.filter(|reply| *reply == queued()).count(), REQUESTS);
+            let done = client.read_value().unwrap();
+            assert_eq!(done, Value::Array(vec![ok(); REQUESTS]), "{}", shown(&done));
+        }
+    }
+}
+
 /// Changes a key by another client, if it is to be disturbed, and executes a transaction.
 fn watched(proxied: &Proxied, client: &mut Client, key: &str, is_disturbed: bool) -> Value {
     assert_eq!(call(client, &["WATCH", key]), ok());

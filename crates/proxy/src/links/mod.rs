@@ -442,8 +442,8 @@ impl Links {
     fn take_reply(&mut self, at: usize, reply: &[u8]) -> io::Result<()> {
         let link = &mut self.links[at];
         let (answered, written) = (link.answered, link.written);
-        // Whatever comes before a request is with the server, whole, is no reply to it; what nobody asked for is none either.
-        let asked = link.tickets.front_mut().filter(|ticket| answered + ticket.bytes <= written);
+        // What nobody asked for is no reply.
+        let asked = link.tickets.front_mut().filter(|ticket| ticket.may_be_told(answered, written));
         let Some(ticket) = asked.filter(|_| reply.first() != Some(&b'>')) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -704,6 +704,15 @@ pub fn asking_who() -> Vec<u8> {
 /// This thread is about to rest.
 pub fn rest() {
     here(Links::rest);
+}
+
+impl Ticket {
+    /// Whether a reply may be to it that comes when so many bytes are with the server, of which it stands behind so many: whatever comes before a request is there
+    /// whole is none, unless it is one of several before the last, which a server says as it reads (those to a long transaction).
+    fn may_be_told(&self, answered: usize, written: usize) -> bool {
+        let is_last = self.came + 1 >= self.pushed.replies;
+        answered + if is_last { self.bytes } else { 1 } <= written
+    }
 }
 
 impl Link {
