@@ -18,6 +18,7 @@ mod secure;
 mod slow;
 mod stream_waits;
 mod takeovers;
+mod to_and_fro;
 mod tracked;
 mod users;
 mod waits;

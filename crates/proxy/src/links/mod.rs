@@ -739,6 +739,11 @@ impl Link {
         }
     }
 
+    /// Whether nothing is asked by it, nor is to be sent elsewhere from it.
+    fn is_done(&self) -> bool {
+        self.tickets.is_empty() && self.parked.is_empty()
+    }
+
     /// Whether a client has requests of a slot under way.
     fn has_of(&self, whose: Key, slot: Option<u16>) -> bool {
         self.tickets.iter().any(|ticket| ticket.pushed.whose == whose && ticket.pushed.slot == slot)

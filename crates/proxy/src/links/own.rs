@@ -162,7 +162,8 @@ impl Links {
         let lanes = Lane { client, number: 1 }..=Lane { client, number: u16::MAX };
         let had: Vec<_> = self.owners.held.range(lanes).map(|(lane, held)| (*lane, held.at)).collect();
         for (lane, at) in had {
-            if !self.links[at].tickets.is_empty() {
+            // Nor is what was to be sent elsewhere: its answer would be taken for that to what is asked next.
+            if !self.links[at].is_done() {
                 self.close_own(lane, at);
             }
         }
@@ -266,7 +267,7 @@ impl Links {
     pub(super) fn settle_own(&mut self, at: usize) {
         let link = &self.links[at];
         let Some(owner) = link.own.as_ref().and_then(|own| own.0) else { return };
-        if !link.tickets.is_empty() || !link.parked.is_empty() {
+        if !link.is_done() {
             return;
         }
         // Who is woken late is to be nobody else.
@@ -292,7 +293,7 @@ impl Links {
         let Some(own) = link.own.as_mut() else { return };
         own.0 = None;
         let idle = self.owners.idle.entry(kind(link.way)).or_default();
-        if !link.tickets.is_empty() || idle.len() >= IDLE_MAX {
+        if !link.is_done() || idle.len() >= IDLE_MAX {
             self.close(at);
         } else {
             idle.push(at);
