@@ -85,6 +85,21 @@ fn key_of(number: usize) -> String {
 }
 
 #[test]
+fn a_request_is_sent_on_though_who_has_sent_it_elsewhere_is_gone_meanwhile() {
+    let (key, asked) = (key_of(0), AtomicUsize::new(0));
+    let of_nodes = key.clone();
+    let proxy = before_two(move |places, number, line| {
+        assert_eq!(line, format!("GET {of_nodes}"));
+        match asked.fetch_add(1, Ordering::SeqCst) + 1 {
+            1..HOPS => Said::Reply(moved(places, number, &of_nodes)),
+            HOPS => Said::Last(moved(places, number, &of_nodes)),
+            _ => Said::Reply("$1\r\nv\r\n".to_owned()),
+        }
+    });
+    assert_eq!(call(&mut proxy.connect().unwrap(), &["GET", &key]), text("v"));
+}
+
+#[test]
 fn who_has_been_told_of_one_key_does_not_wait_for_another_that_was_to_be_waited_for_elsewhere() {
     let [a, b] = [0, 1].map(key_of);
     let (hops, is_late) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));

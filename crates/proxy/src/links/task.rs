@@ -6,7 +6,7 @@
 use super::course::{Course, Seen};
 use super::measured::NOWHERE;
 use super::socket::Socket;
-use super::{Link, LinkTo, Links, NO_DB, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, NO_DB, Parked, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
 use crate::upstream::{self, Node, NodeNo};
@@ -581,9 +581,14 @@ impl Links {
         self.ask_further();
     }
 
-    /// Nobody knows any more what became of requests behind those that were sent elsewhere: these are not done.
+    /// Nobody knows any more what became of requests behind those that are to be sent elsewhere: these are not done. Where there are none, they are sent in their time.
     fn refuse_parked(&mut self, at: usize) {
-        for parked in std::mem::take(&mut self.links[at].parked) {
+        let link = &mut self.links[at];
+        let parked = std::mem::take(&mut link.parked);
+        let has_more = |one: &Parked| link.has_of(one.ticket.pushed.whose, one.ticket.pushed.slot);
+        let (refused, left): (Vec<_>, Vec<_>) = parked.into_iter().partition(has_more);
+        link.parked = left;
+        for parked in refused {
             self.answer(at, &parked.ticket, &parked.error, NOWHERE);
         }
     }
