@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::Server;
-use testkit::ask::{call, shown, text, wait_until};
+use testkit::ask::{ask, call, shown, text, wait_until};
 use wire::{Decoder, Value, key_slot};
 
 /// So often a request is sent to and fro: behind that it waits for the longest time, or nearly.
@@ -136,4 +136,46 @@ fn who_has_been_told_of_one_key_does_not_wait_for_another_that_was_to_be_waited_
     let told = call(&mut proxy.connect().unwrap(), &["BLPOP", &b, &a, "0"]);
     assert_eq!(told, Value::Array(vec![text(&a), text("x")]));
     assert!(!is_late.load(Ordering::SeqCst));
+}
+
+#[test]
+fn who_sends_no_more_while_something_is_taken_is_told_what_that_is() {
+    let [a, b] = [0, 1].map(key_of);
+    let (has_come, is_taken, is_closed) = (Arc::default(), Arc::default(), Arc::default());
+    let flags: [Arc<AtomicBool>; 3] = [has_come, is_taken, is_closed];
+    let (of_a, of_nodes) = (a.clone(), flags.clone());
+    let proxy = before_two(move |_, _, line| {
+        let [has_come, is_taken, is_closed] = &of_nodes;
+        let is_there = || has_come.load(Ordering::SeqCst);
+        let said = match line.split(' ').collect::<Vec<_>>()[..] {
+            ["BEXISTS", _, "NOWAIT", key] if key == of_a && is_there() => format!("$1\r\n{key}\r\n"),
+            ["BEXISTS", _, "NOWAIT", _] => "$-1\r\n".to_owned(),
+            ["BEXISTS", _, "0", key] => {
+                wait_until("it has come", is_there);
+                format!("$1\r\n{key}\r\n")
+            }
+            ["LPOP", _] => {
+                is_taken.store(true, Ordering::SeqCst);
+                wait_until("it is closed", || is_closed.load(Ordering::SeqCst));
+                "$1\r\nx\r\n".to_owned()
+            }
+            _ => panic!("{line}"),
+        };
+        Said::Reply(said)
+    });
+    let [has_come, is_taken, is_closed] = &flags;
+    let (mut client, mut looks) = (proxy.connect().unwrap(), proxy.connect().unwrap());
+    client.send_request(&["BLPOP", &b, &a, "0"]).unwrap();
+    wait_until("it waits", || ask(&mut looks, &["CLIENT", "LIST"]).contains("flags=b"));
+    has_come.store(true, Ordering::SeqCst);
+    wait_until("it is taken", || is_taken.load(Ordering::SeqCst));
+    client.close_write().unwrap();
+    // It is given the time to be let go, which it must not be.
+    let began = Instant::now();
+    wait_until("it is gone", || {
+        !ask(&mut looks, &["CLIENT", "LIST"]).contains("flags=b")
+            || began.elapsed() > Duration::from_millis(300)
+    });
+    is_closed.store(true, Ordering::SeqCst);
+    assert_eq!(client.read_value().unwrap(), Value::Array(vec![text(&a), text("x")]));
 }

@@ -111,6 +111,11 @@ impl GroupRead {
         time_until(self.until.flatten())
     }
 
+    /// Whether servers are asked for entries now.
+    pub fn is_taking(&self) -> bool {
+        matches!(self.state, State::Read { .. })
+    }
+
     /// Whether it waits so.
     pub fn is_behind(&self) -> bool {
         self.state == State::Behind

@@ -193,6 +193,15 @@ impl Join {
         matches!(self, Join::Pop(_) | Join::StreamWait(_) | Join::GroupRead(_))
     }
 
+    /// Whether something is taken for its client now, which nobody else gets.
+    pub fn is_taking(&self) -> bool {
+        match self {
+            Join::Pop(pop) => pop.is_taking(),
+            Join::GroupRead(read) => read.is_taking(),
+            _ => false,
+        }
+    }
+
     /// Whether its client waits behind another.
     pub fn is_behind(&self) -> bool {
         match self {

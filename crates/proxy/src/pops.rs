@@ -261,6 +261,11 @@ impl Pop {
         time_until(self.until)
     }
 
+    /// Whether something is taken now.
+    pub fn is_taking(&self) -> bool {
+        matches!(self.state, State::Taking { .. })
+    }
+
     /// Whether it waits so.
     pub fn is_behind(&self) -> bool {
         self.state == State::Behind

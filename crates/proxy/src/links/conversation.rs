@@ -410,9 +410,9 @@ impl Conversations {
         true
     }
 
-    /// Whether it is looked what there is for a client, which has not waited.
+    /// Whether it is looked what there is for a client, which has not waited, or that is taken for it.
     pub fn is_looked_for(&mut self, key: Key) -> bool {
-        let looks = |owed: &Owed| matches!(owed, Owed::Gathered(gathered) if gathered.has_not_waited());
+        let looks = |owed: &Owed| matches!(owed, Owed::Gathered(gathered) if gathered.looks());
         self.find(key).is_some_and(|conversation| conversation.owed.iter().any(looks))
     }
 
@@ -493,9 +493,9 @@ impl Gathered {
         Behind { who, client, time: self.join.stand_behind() }
     }
 
-    /// Whether it may wait, and has not done so yet.
-    fn has_not_waited(&self) -> bool {
-        self.join.may_wait() && self.asked.since.is_some()
+    /// Whether it may wait, and has not done so yet, or is about to have something.
+    fn looks(&self) -> bool {
+        self.join.may_wait() && (self.asked.since.is_some() || self.join.is_taking())
     }
 
     /// Whether it waits at servers, or behind another.
