@@ -196,6 +196,8 @@ impl Conversations {
         conversation.kept_bytes = 0;
         (conversation.redirected, conversation.is_leaving) = (None, false);
         self.free.push(key.place);
+        // Who was next behind another that has gone, and goes now, is given nothing.
+        self.further.retain(|further| further.whose != key);
         for (crowd, number) in crowds {
             self.leave_crowd(&crowd, (key, number));
         }
@@ -554,5 +556,51 @@ impl Conversation {
             self.owed.pop_front();
             self.first = self.first.wrapping_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group_reads::GroupRead;
+    use crate::stream_waits::Streams;
+    use crate::upstream::Upstream;
+    use sys::UnixMs;
+    use wire::{Protocol, RequestBuf};
+
+    const SPEAKS: Speech = Speech { protocol: Protocol::Resp2, db: 0, is_no_touch: false };
+
+    fn begin(conversations: &mut Conversations, client: u64) -> Key {
+        let nowhere = || "127.0.0.1:1".to_owned();
+        let client = Client::new(client, nowhere(), nowhere(), 0, (0, 0), UnixMs(0));
+        conversations.begin(&Arc::new(client), usize::MAX)
+    }
+
+    /// Has a client wait for entries of two servers, which have none.
+    fn wait(conversations: &mut Conversations, key: Key) {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let words = "XREADGROUP GROUP g one BLOCK 0 STREAMS foo hello > >".split(' ');
+        let streams = Streams::of(&routes, &RequestBuf::from_args(words).as_request()).unwrap();
+        let (read, parts) = GroupRead::begin(&streams, Protocol::Resp2).unwrap();
+        let asked = Asked { command: None, since: Some(Ticks(1)) };
+        let owed = (Join::GroupRead(Box::new(read)), parts.len());
+        let number = conversations.owe_joined(key, owed, SPEAKS, (asked, true));
+        let group: &[u8] = b"*1\r\n*4\r\n$4\r\nname\r\n$1\r\ng\r\n$17\r\nlast-delivered-id\r\n$3\r\n0-0\r\n";
+        for (part, reply) in [(0, group), (1, group), (0, b"*-1\r\n"), (1, b"*-1\r\n")] {
+            assert!(matches!(conversations.answer(key, (number, part), reply), Came::Part));
+        }
+    }
+
+    #[test]
+    fn who_goes_away_with_the_one_in_front_is_given_nothing() {
+        let mut conversations = Conversations::default();
+        let keys = [1, 2, 3].map(|client| begin(&mut conversations, client));
+        keys.iter().for_each(|key| wait(&mut conversations, *key));
+        assert_eq!(conversations.take_behind().len(), 2);
+        conversations.take_further();
+        conversations.end(keys[0]);
+        conversations.end(keys[1]);
+        let next = conversations.take_further();
+        assert!(next.len() == 2 && next.iter().all(|further| further.whose == keys[2]));
     }
 }
