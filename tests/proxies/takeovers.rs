@@ -166,6 +166,18 @@ fn connections_that_are_kept_have_a_time_and_what_is_no_proxy_is_said() {
 }
 
 #[test]
+fn a_file_that_is_no_socket_stays_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("proxy.conf");
+    std::fs::write(&file, "port 0\n").unwrap();
+    let words = ["proxy", "--proxy-shards", "127.0.0.1:1", "--port", "0", "--proxy-takeover"];
+    let output = testkit::process::bounded(tarn_path()).args(words).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("no socket"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"port 0\n");
+}
+
+#[test]
 fn a_proxy_that_drains_can_be_told_how_long() {
     let mut line = Line::begin(&[]);
     let mut kept = line.connect();

@@ -71,8 +71,13 @@ pub fn take(config: &config::Config) -> io::Result<Taken> {
     }
     match UnixStream::connect(&path) {
         Ok(from) => receive(from).map_err(in_context),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Taken::default()),
+        // What is no socket takes no connection either, and is not to be lost to one.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Fs::Real.is_socket(&path) => {
             Ok(Taken::default())
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(in_context(io::Error::other("what lies there is no socket")))
         }
         Err(error) => Err(in_context(error)),
     }

@@ -159,6 +159,14 @@ impl Fs {
         }
     }
 
+    /// Whether a path leads to a socket, whoever listens there.
+    pub fn is_socket(&self, path: &Path) -> bool {
+        match self {
+            Fs::Real => real::is_socket(path),
+            Fs::Simulated(_) => false,
+        }
+    }
+
     /// Sets who may do what with a file, as `chmod` does. A simulated disk knows no users.
     ///
     /// # Errors
