@@ -10,6 +10,7 @@
 
 use crate::serve::Proxy;
 use net::service::Service;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recv, recvmsg, sendmsg,
@@ -88,19 +89,25 @@ fn receive(from: UnixStream) -> io::Result<Taken> {
     let mut greeting = [0; GREETING.len()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(&from, &mut [IoSliceMut::new(&mut greeting)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut parts = [IoSliceMut::new(&mut greeting)];
+    let bytes = match recvmsg(&from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        // Its queue ends with the socket at which it listens.
+        Err(Errno::CONNRESET) => 0,
+        Err(Errno::AGAIN) => return Err(io::Error::other("what listens there says nothing")),
+        got => got?.bytes,
+    };
     let mut sockets = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             sockets.extend(descriptors.map(Socket::from));
         }
     }
-    if got.bytes == 0 {
+    if bytes == 0 {
         return Err(io::Error::other(
             "the proxy that ran ends, or another process takes over from it just now",
         ));
     }
-    if greeting[..got.bytes] != *GREETING || sockets.is_empty() {
+    if greeting[..bytes] != *GREETING || sockets.is_empty() {
         return Err(io::Error::other("what listens there is no proxy that can be taken over"));
     }
     Ok(Taken { sockets, from: Some(from) })
