@@ -159,3 +159,34 @@ fn a_message_is_heard_at_whichever_proxy() {
     assert_eq!(call(&mut client, &["PUBLISH", "c", "said"]), Value::Int(1));
     assert_eq!(listener.read_value().unwrap(), Value::Array(["message", "c", "said"].map(text).to_vec()));
 }
+
+#[test]
+fn who_is_served_stays_where_no_more_clients_are_let_in() {
+    let Proxied { shards, proxy } = Proxied::begin(1, &["--maxclients", "8"]);
+    let options = ["--proxy-shards", &shards[0].address().to_string(), "--maxclients", "8"];
+    let proxies = [proxy, Server::start(Program::Proxy(tarn_path()), &options).unwrap()];
+    let balancer = Balancer::begin([&proxies[0], &proxies[1]]);
+    let mut clients = [0; 4].map(|_| balancer.connect().unwrap());
+    clients.iter_mut().for_each(|client| drop(call(client, &["PING"])));
+    for proxy in &proxies {
+        let (mut client, mut others, mut refused) = (proxy.connect().unwrap(), Vec::new(), 0);
+        let refused_by_it = |client: &mut Client| -> usize {
+            let info = ask(client, &["INFO", "stats"]);
+            let told = info.lines().find_map(|line| line.strip_prefix("rejected_connections:"));
+            told.unwrap().parse().unwrap()
+        };
+        let begun = refused_by_it(&mut client);
+        // Twice the check has been refused, as whoever came meanwhile.
+        wait_until("the balancer has found it full", || {
+            let mut other = proxy.connect().unwrap();
+            match other.call(&["PING"]) {
+                Ok(Value::Simple(_)) => others.push(other),
+                _ => refused += 1,
+            }
+            refused_by_it(&mut client) >= begun + refused + 3
+        });
+    }
+    for client in &mut clients {
+        assert_eq!(call(client, &["PING"]), Value::Simple(b"PONG".to_vec()));
+    }
+}
