@@ -1,6 +1,7 @@
 //! Two proxies behind HAProxy, by the file that docs/proxy.md shows: one address, whichever of them is there.
 
 use super::Proxied;
+use crate::departures::signal;
 use crate::{root, tarn_path};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +116,7 @@ fn clients_of_one_address_are_served_while_proxies_come_and_go() {
             (0..4).all(|number| ask(&mut client, &["GET", &format!("n{number}")]) != "(nil)")
         });
         // One is brought down as for a new version, and the other is killed when that one is back.
-        crate::departures::signal(&proxies[0], "-TERM");
+        signal(&proxies[0], "-TERM");
         wait_until("it ends", || proxies[0].ended().unwrap().is_some());
         wait_until("the other serves", || balancer.serves());
         let before: i64 = ask(&mut proxies[1].connect().unwrap(), &["GET", "n0"]).parse().unwrap();
@@ -158,6 +159,23 @@ fn a_message_is_heard_at_whichever_proxy() {
     assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
     assert_eq!(call(&mut client, &["PUBLISH", "c", "said"]), Value::Int(1));
     assert_eq!(listener.read_value().unwrap(), Value::Array(["message", "c", "said"].map(text).to_vec()));
+}
+
+#[test]
+fn who_comes_while_a_proxy_ends_is_refused_at_once() {
+    // Where the machine has no time it has ended before that is seen.
+    let is_seen = |_| {
+        let mut proxied = Proxied::begin(1, &[]);
+        let [mut client, mut other] = [0; 2].map(|_| proxied.proxy.connect().unwrap());
+        assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
+        signal(&proxied.shards[0], "-STOP");
+        client.send_request(&["GET", "k"]).unwrap();
+        wait_until("it is under way", || ask(&mut other, &["INFO", "shards"]).contains("under_way=1"));
+        signal(&proxied.proxy, "-TERM");
+        wait_until("nobody is let in", || proxied.proxy.connect().is_err());
+        proxied.proxy.ended().unwrap().is_none()
+    };
+    assert!((0..5).any(is_seen));
 }
 
 #[test]
