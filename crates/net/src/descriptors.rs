@@ -30,7 +30,8 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
     let own = own_descriptors(config);
     let wanted = u64::from(config.maxclients());
     let (before, _) = Resource::NOFILE.get()?;
-    let limit = raise_to(wanted + own + more_for_store(config))?;
+    let limit =
+        raise_to(wanted + own + more_for_store(config) + more_for_waiting(config, config.maxclients()))?;
     if limit > before {
         log!(Notice, "Raised the limit of open files from {before} to {limit}");
     }
@@ -64,7 +65,8 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
 /// If the system does not tell its limit.
 pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
     let own = own_descriptors(config);
-    Ok(raise_to(u64::from(maxclients) + own)?.saturating_sub(own))
+    let limit = raise_to(u64::from(maxclients) + own + more_for_waiting(config, maxclients))?;
+    Ok(limit.saturating_sub(own))
 }
 
 /// How many files a store may have open: what the clients leave, after the limit of open files has been raised for both as far as possible.
@@ -91,6 +93,11 @@ fn servers_behind(config: &Config) -> u64 {
     let named = [config.proxy_shards(), config.proxy_cluster(), config.proxy_config_servers()];
     named.iter().flat_map(|text| text.split(|byte| *byte == b',')).filter(|name| !name.is_empty()).count()
         as u64
+}
+
+/// What a proxy takes beyond the least, where there is so much: a client that waits for a key, or watches some, has a connection to a server to itself.
+fn more_for_waiting(config: &Config, maxclients: u32) -> u64 {
+    if servers_behind(config) > 0 { u64::from(maxclients) } else { 0 }
 }
 
 /// What a store takes beyond the least, where there is so much.
@@ -134,12 +141,21 @@ mod tests {
         assert!(clients_possible(&Config::defaults(), 10).unwrap() >= 10);
     }
 
-    #[test]
-    fn a_store_has_what_the_clients_leave() {
-        let read = |text: &str| match Config::from_text(text.as_bytes()) {
+    fn read(text: &str) -> Box<Config> {
+        match Config::from_text(text.as_bytes()) {
             Ok(Startup::Serve { config, .. }) => config,
             _ => panic!("{text} is right"),
-        };
+        }
+    }
+
+    #[test]
+    fn a_proxy_has_room_for_those_who_wait_at_servers() {
+        let (server, proxy) = (read("maxclients 100"), read("maxclients 100\nproxy-cluster a:1"));
+        assert_eq!([more_for_waiting(&server, 100), more_for_waiting(&proxy, 100)], [0, 100]);
+    }
+
+    #[test]
+    fn a_store_has_what_the_clients_leave() {
         let without = own_descriptors(&read("maxclients 100"));
         let config = read("maxclients 100\nedition capacity");
         assert_eq!(own_descriptors(&config), without + STORE_DESCRIPTORS_MIN);
