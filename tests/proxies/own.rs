@@ -308,3 +308,23 @@ fn a_pause_holds_back_clients_of_the_proxy() {
     client.send_request(&["MULTI"]).unwrap();
     assert_eq!((client.read_value().unwrap(), client.read_value().unwrap()), (text("v"), ok()));
 }
+
+#[test]
+fn what_directives_say_of_data_and_replicas_refuses_nothing() {
+    // A file may be a server's, too.
+    let words = ["--maxmemory", "1mb", "--min-replicas-to-write", "1", "--min-sync-replicas", "1"];
+    let proxied = Proxied::begin(2, &words);
+    let mut client = proxied.proxy.connect().unwrap();
+    let mut execute = || {
+        assert_eq!(call_line(&mut client, "MULTI"), ok());
+        assert_eq!(
+            [call_line(&mut client, "SET k v"), call_line(&mut client, "GET k")],
+            [queued(), queued()]
+        );
+        assert_eq!(call_line(&mut client, "EXEC"), Value::Array(vec![ok(), text("v")]));
+    };
+    execute();
+    let mut other = proxied.proxy.connect().unwrap();
+    assert_eq!(call_line(&mut other, "CONFIG SET min-replicas-to-write 2 maxmemory 1000000"), ok());
+    execute();
+}

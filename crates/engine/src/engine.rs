@@ -14,8 +14,8 @@ use config::Config;
 use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options, Removal};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use sys::Clock;
 use sys::file::Fs;
 use sys::prng::entropy_seed;
@@ -54,6 +54,8 @@ pub struct Engine {
     workers: usize,
     loaders: usize,
     attention: AtomicU32,
+    /// What commands never look at.
+    ignored: OnceLock<Attention>,
     is_ending: AtomicBool,
     is_idle: AtomicBool,
 }
@@ -86,6 +88,7 @@ impl Engine {
             workers,
             loaders,
             attention: AtomicU32::new(0),
+            ignored: OnceLock::new(),
             is_ending: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
         })
@@ -134,9 +137,16 @@ impl Engine {
         Attention::from_bits_truncate(self.attention.load(Ordering::Relaxed))
     }
 
+    /// Has commands never look at these, whatever the directives say. Said once, before anybody is served.
+    pub fn ignore(&self, flags: Attention) {
+        let is_first = self.ignored.set(flags).is_ok();
+        debug_assert!(is_first, "it is said once");
+        self.set_attention(flags, false);
+    }
+
     /// Sets or takes away something to look at.
     pub fn set_attention(&self, flag: Attention, on: bool) {
-        if on {
+        if on && !self.ignored.get().is_some_and(|ignored| ignored.contains(flag)) {
             self.attention.fetch_or(flag.bits(), Ordering::Relaxed);
         } else {
             self.attention.fetch_and(!flag.bits(), Ordering::Relaxed);

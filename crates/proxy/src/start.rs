@@ -13,6 +13,7 @@ use crate::users::Users;
 use crate::waits::Waits;
 use crate::ways;
 use config::{Config, LogLevel, Startup, UsersFrom};
+use engine::Attention;
 use net::{descriptors, encryption, listen::Listeners};
 use parking_lot::Mutex;
 use server::server::Server;
@@ -116,6 +117,8 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let host = server::assembly::new(config, workers + 1);
     // What is another process' is nobody's here.
     host.net.clients.begin_anywhere();
+    // It queues transactions, and neither has their keys nor replicas.
+    host.engine.ignore(Attention::MEMORY_CEILING | Attention::NO_REPLICAS);
     let config = &host.engine.config;
     encryption::begin(&host.net.tls, config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
