@@ -118,6 +118,8 @@ fn a_process_that_does_not_come_up_takes_nothing_over() {
     let users = line.dir.path().join("users.acl");
     std::fs::write(&users, "user somebody +nosuchcommand\n").unwrap();
     words.extend(["--aclfile".to_owned(), users.to_string_lossy().into_owned()]);
+    let logfile = line.dir.path().join("log");
+    words.extend(["--logfile".to_owned(), logfile.to_string_lossy().into_owned()]);
     let mut command = Command::new(tarn_path());
     command
         .arg("proxy")
@@ -126,6 +128,9 @@ fn a_process_that_does_not_come_up_takes_nothing_over() {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     assert!(!command.status().unwrap().success());
+    // Whoever has the log of all of them is told why.
+    let logged = std::fs::read_to_string(&logfile).unwrap();
+    assert!(logged.contains("users.acl"), "{logged}");
     let pid = std::fs::read_to_string(line.file("--pidfile")).unwrap();
     assert_eq!(pid.trim(), line.proxied.proxy.pid().to_string());
     assert_eq!(call_line(&mut kept, "SET k v"), ok());

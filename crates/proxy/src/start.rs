@@ -111,7 +111,19 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     if config.databases() > DATABASES_MAX {
         return Err(io::Error::other(format!("a proxy serves {DATABASES_MAX} `databases` at most")));
     }
+    let has_logfile = !config.logfile().is_empty();
     let _running_log = logger::start(&config)?;
+    let served = serve_logged(config, warnings);
+    // Standard error is told by whoever began this.
+    if let Err(error) = served.as_ref()
+        && has_logfile
+    {
+        log!(Warning, "{error}");
+    }
+    served
+}
+
+fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let workers = server::start::worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
     let host = server::assembly::new(config, workers + 1);
