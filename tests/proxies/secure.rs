@@ -54,3 +54,23 @@ fn tls_without_certificates_is_told_of() {
         assert!(!done.status.success() && told.contains("tls-ca-cert-file"), "{told}");
     }
 }
+
+#[test]
+fn what_is_wrong_with_a_certificate_is_told() {
+    let [files, others] = [0; 2].map(|_| Files::new().unwrap());
+    let port = free_port().unwrap().to_string();
+    let own = [words(&files), vec!["--tls-port".to_owned(), port.clone()]].concat();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let _shard = Server::start(Program::Redis, &own).unwrap();
+    let place = format!("127.0.0.1:{port}");
+    let own = words(&others);
+    let own = [
+        &["--proxy-shards", &place, "--tls-cluster", "yes"],
+        &own.iter().map(String::as_str).collect::<Vec<_>>()[..],
+    ]
+    .concat();
+    let proxy = Server::start(Program::Proxy(tarn_path()), &own).unwrap();
+    let told = ask(&mut proxy.connect().unwrap(), &["GET", "k"]);
+    assert!(told.contains("invalid peer certificate"), "{told}");
+    proxy.await_output(&["No connection to", "invalid peer certificate"]);
+}

@@ -42,7 +42,7 @@ about clients, users, TLS and the log counts here, too; docs/proxy.md says what 
                                    they name its nodes where none that is known answers; they hear --masterauth
   --proxy-shard-timeout 10         seconds after which a server that owes replies and sends nothing counts as lost; 0: never
   --proxy-read-from master         who answers reads: master, replica (one that has what the client has written), or any
-  --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file
+  --tls-cluster yes                TLS to the servers, with --tls-ca-cert-file, and --tls-cert-file and --tls-key-file for what is shown to them
   --masteruser NAME                as whom the proxy speaks to them
   --masterauth PASSWORD            with which password
   --proxy-cache-bytes 0            memory for replies to reads of hot keys; 0: none is kept

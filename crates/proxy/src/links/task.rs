@@ -171,7 +171,8 @@ fn sentence(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "it was closed".to_owned(),
         io::ErrorKind::TimedOut => "nothing is answered".to_owned(),
-        io::ErrorKind::InvalidData => "what comes is no reply".to_owned(),
+        // What TLS has against the other side has words of its own.
+        io::ErrorKind::InvalidData if error.get_ref().is_none() => "what comes is no reply".to_owned(),
         io::ErrorKind::StaleNetworkFileHandle => "another server is there by now".to_owned(),
         _ => config::sentence(error),
     }
