@@ -131,6 +131,18 @@ impl Asking {
         Some(self.take(said))
     }
 
+    /// The same by each of them in turn, until one can tell.
+    pub fn check_by_any(&mut self, known: &Routes) -> Option<Routes> {
+        let count = self.config_servers.as_ref().map_or(0, ConfigServers::count);
+        for _ in 0..count {
+            let later = self.check(known);
+            if self.checked.is_some_and(|(_, has_told)| has_told) {
+                return later;
+            }
+        }
+        None
+    }
+
     /// Whether it is time for that.
     fn is_due(&self, is_hurried: bool) -> bool {
         self.checked.is_none_or(|(at, has_told)| {
@@ -161,8 +173,6 @@ impl Asking {
             // Config servers may have been asked too early to be asked again.
             let is_soon = is_told && self.config_servers.is_some();
             let longest = if is_soon { config_servers::ASKED_AGAIN } else { ASKED_EVERY };
-            // Whoever began with one that was left behind is to know it soon.
-            let longest = if self.checked.is_none() { Duration::ZERO } else { longest };
             let is_hurried = match hurried.recv_timeout(longest) {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => false,
@@ -267,7 +277,7 @@ fn agree(cluster: Option<&ClusterId>, named_by: Option<&str>, its: Option<&str>)
 
 impl Routes {
     /// Gives slots to whom they have there.
-    fn follow(&mut self, told: &Routes) {
+    pub(super) fn follow(&mut self, told: &Routes) {
         let numbers: Vec<NodeNo> =
             told.nodes.iter().map(|node| self.number(node.clone()).unwrap_or(NOBODY)).collect();
         for (slot, owner) in self.slots.iter_mut().zip(&told.slots) {

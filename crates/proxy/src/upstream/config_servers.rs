@@ -121,6 +121,11 @@ impl ConfigServers {
         ConfigServers { places, cluster, first: 0, revision: 0, in_vain: None, turn: 0, troubles }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
     /// Asks one after the other until something is found by what one tells: those first that have just read their store, and last those whose store was put back.
     ///
     /// # Errors

@@ -174,7 +174,11 @@ impl Upstream {
     pub fn cluster(named: Named, host: &Arc<Server>) -> Result<Arc<Upstream>, String> {
         let cluster = Arc::default();
         let mut asking = Asking::new(named, &cluster, host.clone());
-        let routes = asking.ask(&Routes::empty(true))?;
+        let mut routes = asking.ask(&Routes::empty(true))?;
+        // Who was left behind sends nobody astray, not for a moment.
+        if let Some(later) = asking.check_by_any(&routes) {
+            routes.follow(&later);
+        }
         let (hurry, hurried) = sync_channel(1);
         let upstream = Arc::new(Upstream { cluster, ..Upstream::new(routes, Some(Mutex::new(hurry))) });
         let followed = Arc::downgrade(&upstream);

@@ -1,7 +1,7 @@
 //! Config servers and nodes that say what they are told to, and a proxy's host that asks them.
 
-use super::super::Routes;
 use super::super::cluster::{Asking as Follower, Named};
+use super::super::{Routes, Upstream};
 use super::*;
 use config::{Config, Startup};
 use std::io::{Read, Write};
@@ -304,4 +304,17 @@ fn nodes_that_know_less_are_believed_where_the_store_was_put_back() {
     known.store(3, Ordering::SeqCst);
     store.store(5, Ordering::SeqCst);
     assert!(follower.ask(&routes).is_err());
+}
+
+#[test]
+fn a_proxy_does_not_begin_with_a_node_that_was_left_behind() {
+    let [left, other, store] = [5, 7, 7].map(|revision| Arc::new(AtomicU64::new(revision)));
+    let nodes = [node_that(&left, 1), node_that(&other, 2)];
+    let place = config_server_at(&store, nodes[1].port);
+    let named = Named { nodes: vec![nodes[0].clone()], config_servers: vec![nobody(), place] };
+    let begin = |named: Named| Upstream::cluster(named, &host("")).map(|upstream| owner(&upstream.routes()));
+    assert_eq!(begin(named), Ok(2));
+    // Where none of them tells, what nodes say counts.
+    let named = Named { nodes: vec![nodes[0].clone()], config_servers: vec![nobody(), nobody()] };
+    assert_eq!(begin(named), Ok(1));
 }
