@@ -161,6 +161,9 @@ impl Asking {
     fn take(&mut self, said: Said) -> Routes {
         self.others = said.others;
         self.revision = said.revision.or(self.revision);
+        if let (Some(config_servers), Some(revision)) = (&mut self.config_servers, said.revision) {
+            config_servers.note(revision);
+        }
         self.teller = Some(said.by);
         said.routes
     }

@@ -104,7 +104,7 @@ pub struct ConfigServers {
     pub cluster: Arc<ClusterId>,
     /// The one that is asked first: it was of use last.
     first: usize,
-    /// That of the last one that was of use.
+    /// That of the last one that was of use, or what nodes have told since.
     revision: u64,
     /// When nothing came of asking all of them, and why.
     in_vain: Option<(Instant, String)>,
@@ -124,6 +124,11 @@ impl ConfigServers {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.places.len()
+    }
+
+    /// A node is believed that knows the cluster up to there: one of them that says less was put back, or is behind.
+    pub fn note(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
     }
 
     /// Asks one after the other until something is found by what one tells: those first that have just read their store, and last those whose store was put back.

@@ -318,3 +318,21 @@ fn a_proxy_does_not_begin_with_a_node_that_was_left_behind() {
     let named = Named { nodes: vec![nodes[0].clone()], config_servers: vec![nobody(), nobody()] };
     assert_eq!(begin(named), Ok(1));
 }
+
+#[test]
+fn a_store_that_was_put_back_is_believed_last_where_nodes_have_told_of_more() {
+    let [known, other, back, store] = [9, 9, 9, 9].map(|revision| Arc::new(AtomicU64::new(revision)));
+    let nodes = [node_that(&known, 1), node_that(&other, 2)];
+    let places = [config_server_at(&back, nodes[0].port), config_server_at(&store, nodes[1].port)];
+    let named = Named { nodes: vec![nodes[0].clone()], config_servers: places.to_vec() };
+    let mut follower = Follower::new(named, &Arc::default(), host(""));
+    let routes = follower.ask(&Routes::empty(true)).unwrap();
+    assert_eq!(owner(&routes), 1);
+    known.store(4, Ordering::SeqCst);
+    back.store(3, Ordering::SeqCst);
+    assert_eq!(
+        follower.ask(&routes).map(|routes| owner(&routes)),
+        Ok(2),
+        "no config server had to tell before"
+    );
+}
