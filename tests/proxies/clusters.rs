@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use sys::Prng;
 use testkit::ask::{ask, call, is_error, shown, text};
-use testkit::{Budget, Client, Program, Server};
+use testkit::{Budget, Client, Program, Relay, Server};
 use topology::ShardId;
 use wire::Value;
 
@@ -292,14 +292,37 @@ fn slots_that_nobody_has_are_told_of() {
     let words = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-require-full-coverage", "no"];
     let node = Server::start(Program::Redis, &words).unwrap();
     let mut client = node.connect().unwrap();
-    let check = || check(&["--proxy-cluster", &node.address().to_string(), "--databases", "1"]);
+    let place = node.address().to_string();
+    let look = || check(&["--proxy-cluster", &place, "--databases", "1"]);
     for (first, last, is_whole) in [("0", "16379", false), ("16380", "16383", true)] {
         assert_eq!(call(&mut client, &["CLUSTER", "ADDSLOTSRANGE", first, last]), testkit::ask::ok());
         wait_until("it serves", || ask(&mut client, &["CLUSTER", "INFO"]).contains("cluster_state:ok"));
-        let (is_sound, told) = check();
+        let (is_sound, told) = look();
         assert_eq!(is_sound, is_whole, "{told}");
         assert_eq!(!is_whole, told.contains("4 slots: NOT SERVED: nobody has them"), "{told}");
     }
+}
+
+#[test]
+fn the_log_says_that_nobody_tells_who_has_which_slot_and_when_somebody_does_again() {
+    let relay = Relay::to(([127, 0, 0, 1], 1).into()).unwrap();
+    let (bus, port) = (testkit::free_port().unwrap().to_string(), relay.address().port().to_string());
+    let words = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.1"];
+    let words = [&words[..], &["--cluster-announce-port", &port]].concat();
+    let mut node = Server::start(Program::Redis, &words).unwrap();
+    relay.aim(node.address());
+    let mut client = node.connect().unwrap();
+    assert_eq!(call(&mut client, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), testkit::ask::ok());
+    wait_until("it serves", || ask(&mut client, &["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    // With such a one nodes are asked again after a second.
+    let words = ["--databases", "1", "--proxy-config-servers", "127.0.0.1:1"];
+    let proxy = proxy_of(&relay.address().to_string(), &words);
+    assert_eq!(call(&mut proxy.connect().unwrap(), &["SET", "k", "v"]), testkit::ask::ok());
+    node.kill();
+    proxy.await_output(&["No node of the cluster tells who has which slot"]);
+    node.restart().unwrap();
+    relay.aim(node.address());
+    proxy.await_output(&["Nodes of the cluster tell again who has which slot"]);
 }
 
 #[test]

@@ -184,7 +184,9 @@ impl Asking {
             let Some(upstream) = upstream.upgrade() else { return };
             match self.ask(&upstream.routes()) {
                 Ok(routes) => {
-                    is_told = false;
+                    if std::mem::take(&mut is_told) {
+                        log!(Notice, "Nodes of the cluster tell again who has which slot");
+                    }
                     // What was learnt meanwhile keeps its number.
                     upstream.replace(|current| current.follow(&routes));
                     if self.is_due(is_hurried)
