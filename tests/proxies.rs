@@ -622,6 +622,15 @@ pub(crate) fn check(words: &[&str]) -> (bool, String) {
 }
 
 #[test]
+fn a_look_that_nobody_reads_to_the_end_ends_as_any_other() {
+    let words = ["proxy", "--check", "--proxy-shards", "127.0.0.1:1,127.0.0.1:1"];
+    let mut look =
+        Command::new(tarn_path()).args(words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(look.stdout.take());
+    assert_eq!(look.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn databases_that_servers_do_not_have_are_told_of() {
     let server = Server::start(Program::Redis, &["--databases", "4"]).unwrap();
     let words = ["--proxy-shards", &server.address().to_string(), "--databases"];

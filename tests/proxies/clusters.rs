@@ -301,6 +301,8 @@ fn slots_that_nobody_has_are_told_of() {
         assert_eq!(is_sound, is_whole, "{told}");
         assert_eq!(!is_whole, told.contains("4 slots: NOT SERVED: nobody has them"), "{told}");
     }
+    let (is_sound, told) = check(&["--proxy-shards", &place]);
+    assert!(!is_sound && told.contains("NOT SERVED: it is a node of a cluster"), "{told}");
 }
 
 #[test]

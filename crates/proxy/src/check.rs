@@ -2,8 +2,14 @@
 
 use crate::upstream::{self, Node, Upstream, config_servers};
 use server::server::Server;
+use std::io::{self, Write};
 use std::sync::Arc;
 use wire::Value;
+
+/// Prints a line. A closed pipe has read enough: how it stands is said by the end as well.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
 
 /// Prints a line for each server, one for slots that nobody has, and one for each config server. False: something could not be served, or followed.
 pub fn run(host: &Arc<Server>, upstream: &Upstream) -> bool {
@@ -11,32 +17,32 @@ pub fn run(host: &Arc<Server>, upstream: &Upstream) -> bool {
     for number in &routes.masters {
         let node = &routes.nodes[usize::from(*number)];
         let (place, slots) = (node.to_string(), routes.slots_of(*number));
-        match look_at(host, node) {
-            Ok(what) => println!("{place:24} {slots:5} slots  {what}"),
+        match look_at(host, node, routes.is_cluster) {
+            Ok(what) => say(&format!("{place:24} {slots:5} slots  {what}")),
             Err(why) => {
                 are_sound = false;
-                println!("{place:24} {slots:5} slots  NOT SERVED: {why}");
+                say(&format!("{place:24} {slots:5} slots  NOT SERVED: {why}"));
             }
         }
     }
     let lost = routes.unserved();
     if lost > 0 {
         are_sound = false;
-        println!("{lost} slots: NOT SERVED: nobody has them");
+        say(&format!("{lost} slots: NOT SERVED: nobody has them"));
     }
     let places = String::from_utf8_lossy(&host.engine.config.proxy_config_servers()).into_owned();
     let config_servers = Node::parse_all(&places).unwrap_or_else(|why| {
         are_sound = false;
-        println!("`proxy-config-servers`: {why}");
+        say(&format!("`proxy-config-servers`: {why}"));
         Vec::new()
     });
     for place in config_servers {
         let shown = place.to_string();
         match ask(host, upstream, &place) {
-            Ok(what) => println!("{shown:24} config server  {what}"),
+            Ok(what) => say(&format!("{shown:24} config server  {what}")),
             Err(why) => {
                 are_sound = false;
-                println!("{shown:24} config server  OF NO USE: {why}");
+                say(&format!("{shown:24} config server  OF NO USE: {why}"));
             }
         }
     }
@@ -58,21 +64,23 @@ fn ask(host: &Arc<Server>, upstream: &Upstream, place: &Node) -> Result<String, 
     }
 }
 
-/// What a server is.
-fn look_at(host: &Server, node: &Node) -> Result<String, String> {
+/// What a server is, of which the directives say whether it is a node of a cluster.
+fn look_at(host: &Server, node: &Node, is_of_cluster: bool) -> Result<String, String> {
     // Who has the last one has those before it.
     let last = host.engine.config.databases().saturating_sub(1);
     let replies = upstream::ask(host, node, &["INFO server", "INFO replication", &format!("SELECT {last}")])?;
+    if let Some(Value::Bulk(server)) = replies.first()
+        && !is_of_cluster
+        && field(server, "redis_mode").as_deref() == Some("cluster")
+    {
+        return Err("it is a node of a cluster, whose slots move: `proxy-cluster` names such".to_owned());
+    }
     if let Some(Value::Error(line)) = replies.last() {
         let line = String::from_utf8_lossy(line);
         return Err(if replies.len() == 3 { format!("database {last}: {line}") } else { line.into_owned() });
     }
     let [Value::Bulk(server), Value::Bulk(replication), _] = &replies[..] else {
         return Err("it does not say what it is".to_owned());
-    };
-    let field = |text: &[u8], name: &str| {
-        let text = String::from_utf8_lossy(text).into_owned();
-        text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
     };
     let names = [("tarn_version", "Tarn"), ("valkey_version", "Valkey"), ("redis_version", "Redis")];
     let what = names.iter().find_map(|(name, what)| Some(format!("{what} {}", field(server, name)?)));
@@ -81,4 +89,10 @@ fn look_at(host: &Server, node: &Node) -> Result<String, String> {
         Some(role) => Err(format!("its role is {role}: it takes no writes")),
         None => Err("it does not say whether it is a master".to_owned()),
     }
+}
+
+/// A field of a server's INFO.
+fn field(info: &[u8], name: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(info).into_owned();
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
