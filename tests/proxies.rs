@@ -485,11 +485,14 @@ fn servers_are_looked_after_as_clients_are() {
 fn no_files_of_data_are_begun() {
     let proxied = Proxied::begin(2, &[]);
     let mut client = proxied.proxy.connect().unwrap();
-    for line in
-        ["CONFIG SET appendonly yes", "CONFIG SET timeout 0 SAVE 1", "SHUTDOWN SAVE", "CONFIG REWRITE"]
-    {
-        let reply = call_line(&mut client, line);
-        assert!(shown(&reply).contains("is not served by a proxy"), "{line}: {}", shown(&reply));
+    for (line, why) in [
+        ("CONFIG SET appendonly yes", "of files of data is not served by a proxy"),
+        ("CONFIG SET timeout 0 SAVE 1", "of files of data is not served by a proxy"),
+        ("SHUTDOWN SAVE", "of files of data is not served by a proxy"),
+        ("CONFIG REWRITE", "is not served by a proxy"),
+    ] {
+        let reply = shown(&call_line(&mut client, line));
+        assert!(reply.contains(why), "{line}: {reply}");
     }
     assert_eq!(call_line(&mut client, "CONFIG SET timeout 0"), ok());
 }

@@ -304,6 +304,12 @@ pub fn refusal_of_patterns(command: &Command) -> Error {
     ))
 }
 
+/// The error of what would have the proxy keep files of data.
+pub fn refusal_of_files(command: &Command) -> Error {
+    let name = command.row.name;
+    Error::line(format!("ERR proxy: '{name}' of files of data is not served by a proxy, which has none"))
+}
+
 /// Whether a request would have the proxy keep files of data, of which it has none.
 pub fn is_of_files(command: &Command, request: &Request<'_>) -> bool {
     let is = |word: &[u8], one: &str| word.eq_ignore_ascii_case(one.as_bytes());

@@ -129,7 +129,9 @@ impl Runner {
             Way::Slot | Way::Split(_) | Way::Computed => {
                 return Verdict::Refuse(ways::refusal_of_patterns(command));
             }
-            Way::Here | Way::Refused => return Verdict::Refuse(ways::refusal(command)),
+            // All else of these the host answers.
+            Way::Here => return Verdict::Refuse(ways::refusal_of_files(command)),
+            Way::Refused => return Verdict::Refuse(ways::refusal(command)),
         })
     }
 
