@@ -626,7 +626,7 @@ fn standard_input_is_read_where_a_dash_stands_in_front_or_at_the_end() {
     let refused = refused_with_input(&["-", "--maxmemory", "lots"], "maxmemory 1gb");
     assert_eq!(
         refused,
-        "tarn server cannot start with the option 'maxmemory \"lots\"': argument must be a memory value\n"
+        "Tarn cannot start with the option 'maxmemory \"lots\"': argument must be a memory value\n"
     );
 }
 

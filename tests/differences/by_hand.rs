@@ -50,7 +50,7 @@ pub fn bad_options() {
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap().replace("\r\n", "\n")
     };
     let ours = said(run("server", &["--maxmemory", "lots"]));
-    assert!(ours.starts_with("tarn server cannot start with the option 'maxmemory \"lots\"': "), "{ours}");
+    assert!(ours.starts_with("Tarn cannot start with the option 'maxmemory \"lots\"': "), "{ours}");
     let theirs = said(Command::new("redis-server").args(["--maxmemory", "lots"]).output().unwrap());
     assert!(theirs.contains("FATAL CONFIG FILE ERROR"), "{theirs}");
 }

@@ -97,7 +97,7 @@ impl fmt::Display for ConfigError {
                 )
             }
             ConfigError::BadLine { source: Source::Options, line, reason, .. } => {
-                write!(out, "tarn server cannot start with the option '{line}': {reason}")
+                write!(out, "Tarn cannot start with the option '{line}': {reason}")
             }
             ConfigError::BadLine { source, number, line, reason } => write!(
                 out,

@@ -241,7 +241,7 @@ fn an_option_that_cannot_be_accepted_is_named() {
         (&["-p", "1"], "\"-p\" \"1\"", "Bad directive or wrong number of arguments"),
         (&["--port '1"], "port '1", "Unbalanced quotes in configuration line"),
     ] {
-        let expected = format!("tarn server cannot start with the option '{option}': {reason}");
+        let expected = format!("Tarn cannot start with the option '{option}': {reason}");
         assert_eq!(refused(words), expected);
     }
     let flags = refused(&["--shutdown-on-sigint", "now force", "--shutdown-on-sigterm"]);
