@@ -374,6 +374,19 @@ fn a_target_behind_a_proxy_is_copied_to_anew_when_a_connection_is_lost() {
 }
 
 #[test]
+fn servers_behind_a_proxy_may_be_older_than_it_says_to_be() {
+    let (source, proxied) = (redis(&[]), Proxied::of((&Program::Redis, &[]), 2, &[]));
+    let mut client = source.connect().unwrap();
+    for line in ["XADD stream 1-1 f v", "XGROUP CREATE stream g 0"] {
+        call_line_well(&mut client, line);
+    }
+    let to = proxied.proxy.address();
+    let mut import = Import::begin(source.address(), to, &["--verify", "--until-caught-up"]);
+    assert!(import.wait().success(), "{}", import.output());
+    import.await_words("the values of 1 keys are the same");
+}
+
+#[test]
 fn a_cluster_is_imported_into_a_cluster() {
     let sources = redis_cluster();
     for source in &sources {

@@ -45,6 +45,8 @@ impl Target {
             }
             false => kind_of_server(&mut connection, &mut *look).map_err(wrong)?,
         };
+        // Whoever is behind a proxy may be older than that says to be.
+        let reads = if kind == Kind::Bare { Reads::Redis70 } else { reads };
         Ok(Target {
             entry: entry.clone(),
             orders: orders.clone(),
