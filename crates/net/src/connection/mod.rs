@@ -22,6 +22,7 @@
 mod counted;
 mod fed;
 mod held;
+mod input;
 pub mod pending;
 mod waiting;
 
@@ -31,6 +32,7 @@ use crate::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Session, Stop};
 use crate::stream::{Stream, Unwatched};
 use config::LogLevel as Level;
 use counted::Noted;
+use input::Input;
 use pending::Pending;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -95,7 +97,7 @@ pub struct Connection<S: Service> {
     session: S::Session,
     parser: Parser,
     /// Bytes that have not been run yet.
-    input: Vec<u8>,
+    input: Input,
     /// What `input` had allocated that is being run.
     running_bytes: usize,
     /// Replies that the socket has not taken.
@@ -145,7 +147,7 @@ pub struct Moved<S: Service> {
     socket: Unwatched,
     session: S::Session,
     parser: Parser,
-    input: Vec<u8>,
+    input: Input,
     pending: Pending,
     generation: u64,
     is_half_closed: bool,
@@ -159,7 +161,7 @@ impl<S: Service> Place<S> {
     /// Its socket cannot be watched; the session has ended.
     pub fn new(service: &S, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place<S>> {
         let session = service.begin(client);
-        let (parser, input, pending) = (Parser::new(), Vec::new(), Pending::default());
+        let (parser, input, pending) = (Parser::new(), Input::default(), Pending::default());
         let (generation, noted) = (service.net().gate.generation(), Noted::default());
         let moved =
             Moved { socket, session, parser, input, pending, generation, is_half_closed: false, noted };
@@ -376,7 +378,7 @@ impl<S: Service> Connection<S> {
             context,
             &mut buffers.sealed,
             |context, waits| desk.handshakes.may_go_on(client.id, context, waits),
-            |piece| input.extend_from_slice(piece),
+            |piece| input.end().extend_from_slice(piece),
         );
         ready_or_pending!(shaken).map_err(End::HandshakeFailed)?;
         client.set_trait(Traits::HANDSHAKE, false);
@@ -459,7 +461,7 @@ impl<S: Service> Connection<S> {
         } else {
             let room = self.room_wanted();
             let sealed = &mut buffers.sealed;
-            ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room, sealed))
+            ready_or_pending!(self.stream.poll_read_to_end_of(context, self.input.end(), room, sealed))
         };
         let bytes = read.map_err(End::Failed)?;
         self.note_read(desk, bytes);
@@ -471,7 +473,7 @@ impl<S: Service> Connection<S> {
             let result = self.run_bytes(desk, buffers, &input[..bytes], context);
             buffers.input = input;
             let taken = result?;
-            self.input.extend_from_slice(&buffers.input[taken..bytes]);
+            self.input.end().extend_from_slice(&buffers.input[taken..bytes]);
         } else {
             self.run_input(desk, buffers, context)?;
         }
@@ -520,14 +522,8 @@ impl<S: Service> Connection<S> {
         self.running_bytes = input.capacity();
         let taken = self.run_bytes(desk, buffers, &input, context)?;
         self.running_bytes = 0;
-        if taken < input.len() {
-            input.drain(..taken);
-            if input.capacity() > READ_BYTES_AHEAD {
-                // A large request has gone by.
-                input.shrink_to(2 * input.len());
-            }
-            self.input = input;
-        }
+        input.note_run(taken);
+        self.input = input;
         Ok(())
     }
 

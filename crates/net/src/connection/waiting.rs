@@ -46,7 +46,7 @@ impl<S: Service> Connection<S> {
             reads += 1;
             // What is there already moves once for each quarter of it.
             let room = self.input.len().clamp(READ_BYTES_MIN, READ_BYTES_AHEAD.max(self.input.len() / 4));
-            let read = self.stream.poll_read_to_end_of(context, &mut self.input, room, &mut buffers.sealed);
+            let read = self.stream.poll_read_to_end_of(context, self.input.end(), room, &mut buffers.sealed);
             let Poll::Ready(read) = read else { return Ok(Poll::Pending) };
             let bytes = read.map_err(End::Failed)?;
             self.note_read(desk, bytes);
