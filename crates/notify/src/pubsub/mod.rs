@@ -123,6 +123,18 @@ impl PubSub {
         })
     }
 
+    /// Visits those who listen to this channel or pattern, by this very name, with its lock held.
+    pub fn each_of(&self, kind: Kind, name: &[u8], visit: impl FnMut(&Arc<Client>)) {
+        let all = |subscribers: Option<&Subscribers>| {
+            subscribers.into_iter().flat_map(Subscribers::iter).for_each(visit);
+        };
+        match kind {
+            Kind::Channel => self.channels.with(name, all),
+            Kind::ShardChannel => self.shard_channels.with(name, all),
+            Kind::Pattern => self.patterns.with(name, |subscribers| all(Some(subscribers))),
+        }
+    }
+
     /// Visits every subscription, with the locks of the visited channel held.
     pub fn for_each(&self, mut visit: impl FnMut(Kind, &[u8], &Arc<Client>)) {
         self.channels.for_each(|name, client| visit(Kind::Channel, name, client));

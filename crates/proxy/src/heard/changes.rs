@@ -6,9 +6,9 @@
 //!
 //! Thread rule: shared. Connections are on the thread of all that listens.
 
-use super::Heard;
 use super::ear::patience;
 use super::line::{Line, Waited};
+use super::{Heard, every};
 use crate::links::{self, NO_DB, Speech};
 use crate::serve::Proxy;
 use crate::upstream::{NodeNo, Routes};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use telemetry::log;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 use wire::{Protocol, Value, encode_request};
 
 /// How often it is looked at whether anybody tracks, and which masters there are.
@@ -152,7 +152,7 @@ fn forget_everything(proxy: &Proxy) {
 pub async fn follow(proxy: Arc<Proxy>) {
     let mut known = BTreeSet::new();
     let mut changes = proxy.changes.version.subscribe();
-    let mut looks = interval(LOOK);
+    let mut looks = every(LOOK);
     while !proxy.is_ending() {
         if proxy.changes.is_wanted(&proxy) {
             for node in proxy.upstream.routes().masters.iter().copied() {
@@ -224,7 +224,7 @@ impl Teller {
         let mut request = Vec::new();
         encode_request(&mut request, &[b"CLIENT", b"TRACKING", b"ON", b"BCAST"]);
         line.say(&request).await.map_err(sentence)?;
-        let mut looks = interval(LOOK);
+        let mut looks = every(LOOK);
         loop {
             while let Some(value) = line.take().map_err(sentence)? {
                 match value {

@@ -3,7 +3,7 @@
 //! Thread rule: that of all that listens.
 
 use super::line::{Line, Waited};
-use super::{Change, Topic, is_of_events};
+use super::{Change, Topic, every, is_of_events};
 use crate::links::{self, Speech};
 use crate::serve::Proxy;
 use crate::upstream::NodeNo;
@@ -17,13 +17,15 @@ use std::time::Duration;
 use telemetry::log;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 use wire::{Protocol, Value, encode_request};
 
 /// How often it is looked at whether what is heard is still wanted, and where.
 const LOOK: Duration = Duration::from_millis(100);
 /// Before a server that was not reached is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How much a server is told before it has answered to some of that: what it answers waits on its side, which has a bound.
+const UNANSWERED_MAX: usize = 1 << 10;
 /// How errors begin that are over when the slot's owner is known.
 const ELSEWHERE: [&str; 3] = ["MOVED ", "CLUSTERDOWN ", "LOADING "];
 
@@ -36,7 +38,7 @@ pub fn patience(proxy: &Proxy) -> Duration {
 pub async fn listen_for(proxy: Arc<Proxy>) {
     let mut known = BTreeSet::new();
     let mut changes = proxy.hearing.version.subscribe();
-    let mut looks = interval(LOOK);
+    let mut looks = every(LOOK);
     while !proxy.is_ending() {
         for node in proxy.hearing.nodes() {
             if known.insert(node) {
@@ -92,15 +94,17 @@ impl Ear {
 
     /// Listens until the connection is lost.
     async fn listen(&mut self, mut line: Line) -> io::Result<Infallible> {
-        let mut said = VecDeque::new();
+        let (mut unsaid, mut said) = (VecDeque::new(), VecDeque::new());
         let mut is_new = true;
         loop {
+            unsaid.extend(self.proxy.hearing.take_changes(self.node, is_new));
+            is_new = false;
             let mut bytes = Vec::new();
-            for change in self.proxy.hearing.take_changes(self.node, is_new) {
+            let now = unsaid.len().min(UNANSWERED_MAX.saturating_sub(said.len()));
+            for change in unsaid.drain(..now) {
                 encode(&mut bytes, &change);
                 said.push_back(change);
             }
-            is_new = false;
             line.say(&bytes).await?;
             let waited = tokio::select! {
                 waited = line.wait() => waited?,

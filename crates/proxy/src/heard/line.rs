@@ -4,7 +4,7 @@ use crate::links::Socket;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::{Decoder, Value, encode_request};
 
 /// A server that says nothing for so long is asked whether it is there.
@@ -20,7 +20,7 @@ pub struct Line {
     heard_at: Instant,
     /// It was asked whether it is there since.
     is_asked: bool,
-    /// How long the answer to that may take; zero: for ever.
+    /// How long the answer to that may take, and a server to take what is said; zero: for ever.
     patience: Duration,
 }
 
@@ -43,10 +43,17 @@ impl Line {
     /// Says something.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection is lost, or the server takes no more.
     pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.socket.write_all(bytes).await?;
-        self.socket.flush().await
+        let (socket, patience) = (&mut self.socket, self.patience);
+        let said = async move {
+            socket.write_all(bytes).await?;
+            socket.flush().await
+        };
+        match patience.is_zero() {
+            true => said.await,
+            false => timeout(patience, said).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
+        }
     }
 
     /// Waits until something has come. Nothing is lost where that is given up.

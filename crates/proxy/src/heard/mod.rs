@@ -23,9 +23,11 @@ use net::client::{Client, Signal};
 use notify::pubsub::{self, Kind, PubSub};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use wire::key_slot;
 
 /// How long a topic is listened to that nobody has subscribed to yet, or any more.
@@ -34,6 +36,8 @@ const UNHEARD_MAX: Duration = Duration::from_secs(2);
 const REFUSED_FOR: Duration = Duration::from_millis(500);
 /// Before a server is told again what it has not confirmed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How many topics are looked at once: whoever publishes waits for that, and one client may listen to any number of them.
+const LOOKED_AT_ONCE: usize = 1 << 14;
 /// How channels begin that each server has its own messages of: events of keys.
 const EVENTS: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
 /// Why what has a slot that nobody has cannot be listened to.
@@ -84,6 +88,10 @@ struct State {
     waiting: HashMap<u64, Waiting>,
     /// By server: what it is to be told.
     changes: BTreeMap<NodeNo, Vec<Change>>,
+    /// How many topics are to be listened to at each server, where that is any.
+    counts: BTreeMap<NodeNo, usize>,
+    /// The topic that was looked at last, unless all were.
+    looked_at: Option<Topic>,
 }
 
 impl State {
@@ -117,12 +125,33 @@ impl State {
         missing.into_iter().for_each(|node| self.change(node, Change::Listen(topic.clone())));
     }
 
+    /// Begins a topic, to be listened to at these servers.
+    fn begin(&mut self, topic: &Topic, at: BTreeSet<NodeNo>, now: Instant) {
+        at.iter().for_each(|node| *self.counts.entry(*node).or_default() += 1);
+        let (confirmed, waiting) = (BTreeSet::new(), Vec::new());
+        let wanted = Wanted { at, confirmed, waiting, refused: None, since: now, told_at: now };
+        self.topics.insert(topic.clone(), wanted);
+    }
+
     /// Ends a topic: whoever listens to it is closed, and whoever waits for it asks again.
     fn give_up(&mut self, topic: &Topic) {
         let Some(wanted) = self.topics.remove(topic) else { return };
-        wanted.at.iter().for_each(|node| self.change(*node, Change::Leave(topic.clone())));
+        for node in &wanted.at {
+            self.change(*node, Change::Leave(topic.clone()));
+            if let Some(count) = self.counts.get_mut(node) {
+                *count -= 1;
+            }
+        }
+        self.counts.retain(|_, count| *count > 0);
         wanted.waiting.into_iter().for_each(|id| self.wake(id));
     }
+}
+
+/// Ticks so often, and not at once again where what is done each time takes longer: others on the thread have their turns.
+fn every(time: Duration) -> Interval {
+    let mut ticks = interval(time);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Listens for a proxy's clients as long as it runs.
@@ -196,9 +225,7 @@ impl Hearing {
                     if at.is_empty() {
                         return Heard::Refused(NOT_SERVED.to_owned());
                     }
-                    let (confirmed, waiting) = (BTreeSet::new(), Vec::new());
-                    let wanted = Wanted { at, confirmed, waiting, refused: None, since: now, told_at: now };
-                    state.topics.insert(topic.clone(), wanted);
+                    state.begin(topic, at, now);
                 }
             }
             state.tell(topic, now);
@@ -264,11 +291,11 @@ impl Hearing {
 
     /// Servers that are to be listened to.
     fn nodes(&self) -> BTreeSet<NodeNo> {
-        self.state.lock().topics.values().flat_map(|wanted| wanted.at.iter().copied()).collect()
+        self.state.lock().counts.keys().copied().collect()
     }
 
     fn is_wanted_at(&self, node: NodeNo) -> bool {
-        self.state.lock().topics.values().any(|wanted| wanted.at.contains(&node))
+        self.state.lock().counts.contains_key(&node)
     }
 
     /// A server says that it is listened to.
@@ -333,11 +360,14 @@ impl Hearing {
         wanted.is_some_and(|wanted| wanted.confirmed.first() == Some(&node))
     }
 
-    /// Ends what is to be listened to elsewhere by now, and what nobody hears any more; tells servers again what they have not confirmed.
+    /// Ends what is to be listened to elsewhere by now, and what nobody hears any more; tells servers again what they have not confirmed. Of many topics it looks
+    /// at some, and at the next ones the next time.
     fn look(&self, routes: &Routes, pubsub: &PubSub) {
         let state = &mut *self.state.lock();
         let (mut unheard, mut moved, mut again) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        for (topic, wanted) in &state.topics {
+        let behind = state.looked_at.take();
+        let from = behind.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        for ((topic, wanted), number) in state.topics.range((from, Bound::Unbounded)).zip(1..) {
             let is_heard = wanted.is_heard();
             let heard_at = Some(&wanted.at).filter(|_| is_heard);
             if places(routes, topic, heard_at) != wanted.at {
@@ -349,6 +379,10 @@ impl Hearing {
                 unheard.insert(topic.clone());
             } else if !is_heard && wanted.told_at.elapsed() > AGAIN_AFTER {
                 again.push(topic.clone());
+            }
+            if number == LOOKED_AT_ONCE {
+                state.looked_at = Some(topic.clone());
+                break;
             }
         }
         if unheard.is_empty() && moved.is_empty() && again.is_empty() {
@@ -364,14 +398,9 @@ impl Hearing {
 
 /// Closes the connections of all who listen to one of these.
 fn close_listeners(pubsub: &PubSub, topics: &BTreeSet<Topic>) {
-    if topics.is_empty() {
-        return;
+    for (kind, name) in topics {
+        pubsub.each_of(*kind, name, |client| client.signal(Signal::KILL));
     }
-    pubsub.for_each(|kind, name, client| {
-        if topics.contains(&(kind, Arc::from(name))) {
-            client.signal(Signal::KILL);
-        }
-    });
 }
 
 #[cfg(test)]
@@ -433,6 +462,27 @@ mod tests {
         hearing.confirm(1, &topics[0]);
         hearing.move_on(1, &topics[0], &pubsub);
         assert!(!hearing.is_heard(&topics));
+    }
+
+    #[test]
+    fn of_many_topics_some_are_looked_at_at_once_and_all_in_turn() {
+        let routes = Upstream::fixed("a:1,b:1").unwrap().routes();
+        let (hearing, pubsub) = (Hearing::default(), PubSub::default());
+        let count = 2 * LOOKED_AT_ONCE + 1;
+        let topics: Vec<Topic> =
+            (0..count).map(|number| topic(Kind::ShardChannel, &number.to_string())).collect();
+        hearing.listen(&routes, &topics, &client(1));
+        assert_eq!(hearing.nodes(), BTreeSet::from([0, 1]));
+        let others = Upstream::fixed("a:1").unwrap().routes();
+        let left = || {
+            hearing.look(&others, &pubsub);
+            hearing.state.lock().topics.values().filter(|wanted| wanted.at.contains(&1)).count()
+        };
+        let before = hearing.state.lock().counts[&1];
+        let each = [left(), left(), left()];
+        assert!(before > each[0] && each[0] > each[1] && each[2] == 0, "{before}, {each:?}");
+        assert!(!hearing.is_wanted_at(1) && hearing.is_wanted_at(0));
+        assert_eq!(hearing.state.lock().looked_at, None);
     }
 
     #[test]
