@@ -4,7 +4,8 @@
 //! and are read no further; nobody is closed, and what was begun is ended, so that a reply is never torn. When the time has made up for it, the first of them
 //! have their turns: as many as the bytes that may be moved are enough for, by what a turn has moved of late.
 //!
-//! Thread rule: shared. Turns are given on the thread of all that listens.
+//! Thread rule: shared. It is looked on the thread of all that listens, whose turns come late where too much is to be done for all, or for long by no fault of its own: then
+//! a worker looks that asks, so that what is moved is bounded by those who move it.
 //!
 //! Invariants:
 //! 1. Who waits is served in the order in which it came, and nobody overtakes those who wait.
@@ -26,14 +27,18 @@ use tokio::time::{sleep, timeout};
 const TICK: Duration = Duration::from_millis(5);
 /// How often it is looked whether it is bounded.
 const LOOK: Duration = Duration::from_millis(100);
+/// Who asks looks where nobody has for so long.
+const LATE_MS: u64 = 50;
 /// What a turn is taken to move before one has.
 const TURN_BYTES: u64 = 16 << 10;
 const NANOS: u128 = 1_000_000_000;
 
 /// The bound, and who is held back by it.
-#[derive(Default)]
 pub struct Bandwidth {
     state: Mutex<State>,
+    begun: Instant,
+    /// How many milliseconds behind that it was looked last, and it was bounded; 0: it was not.
+    looked_ms: AtomicU64,
     /// Whether more was moved than may be when it was looked last, or somebody waits or has a turn.
     is_short: AtomicBool,
     /// Somebody waits.
@@ -42,6 +47,20 @@ pub struct Bandwidth {
     held_back_ms: AtomicU64,
     /// One was at least.
     has_held_back: AtomicBool,
+}
+
+impl Default for Bandwidth {
+    fn default() -> Bandwidth {
+        Bandwidth {
+            state: Mutex::default(),
+            begun: Instant::now(),
+            looked_ms: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            begins: Notify::default(),
+            held_back_ms: AtomicU64::new(0),
+            has_held_back: AtomicBool::new(false),
+        }
+    }
 }
 
 /// What becomes of a client that was held back.
@@ -67,6 +86,23 @@ struct State {
     turn_bytes: u64,
     /// How many were given last, and what had been moved then.
     given: (u64, u64),
+}
+
+/// What is bounded, and by what.
+pub struct Figures {
+    /// How many bytes were moved.
+    moved: u64,
+    /// How many may be a second; 0: any number.
+    limit: u64,
+}
+
+impl Figures {
+    /// Those of this moment.
+    pub fn of(proxy: &Proxy) -> Figures {
+        let counts = proxy.counts();
+        let moved = counts.input_bytes.get() + counts.output_bytes.get();
+        Figures { moved, limit: proxy.host.engine.config.proxy_bandwidth_limit() }
+    }
 }
 
 impl Default for State {
@@ -164,10 +200,29 @@ impl State {
 }
 
 impl Bandwidth {
-    /// Whether a client that sends something may have to wait, or its turn has come.
+    /// Whether a client that sends something may have to wait, or its turn has come. What was moved by now is asked for where nobody has looked for long.
     #[inline]
-    pub fn is_short(&self) -> bool {
+    pub fn is_short(&self, figures: impl FnOnce() -> Figures) -> bool {
+        let looked_ms = self.looked_ms.load(Ordering::Relaxed);
+        if looked_ms > 0 {
+            self.look_if_late(looked_ms, Instant::now(), figures);
+        }
         self.is_short.load(Ordering::Relaxed)
+    }
+
+    fn look_if_late(&self, looked_ms: u64, now: Instant, figures: impl FnOnce() -> Figures) {
+        let now_ms = self.ms_at(now);
+        let is_late = now_ms.saturating_sub(looked_ms) > LATE_MS;
+        let order = Ordering::Relaxed;
+        // One does for all.
+        if is_late && self.looked_ms.compare_exchange(looked_ms, now_ms, order, order).is_ok() {
+            self.look(figures, now);
+        }
+    }
+
+    fn ms_at(&self, now: Instant) -> u64 {
+        let ms = now.saturating_duration_since(self.begun).as_millis();
+        u64::try_from(ms).unwrap_or(u64::MAX).max(1)
     }
 
     /// Whether a client that has sent something is held back. It is woken when its turn comes.
@@ -208,18 +263,18 @@ impl Bandwidth {
     }
 
     /// Looks what was moved, and gives turns. Whether it is to be looked again soon: it is bounded.
-    fn look(&self, proxy: &Proxy) -> bool {
-        let counts = proxy.counts();
-        let moved = counts.input_bytes.get() + counts.output_bytes.get();
-        let limit = proxy.host.engine.config.proxy_bandwidth_limit();
-        let (taken, waited) = {
+    fn look(&self, figures: impl FnOnce() -> Figures, now: Instant) -> bool {
+        let (taken, waited, limit) = {
             let mut state = self.state.lock();
-            state.look(limit, moved, Instant::now());
-            let (taken, waited) = state.take_turns(Instant::now());
+            // Nobody else has looked since.
+            let (Figures { moved, limit }, now) = (figures(), now.max(state.at));
+            state.look(limit, moved, now);
+            let (taken, waited) = state.take_turns(now);
             // Whoever has a turn has to ask for it.
             let is_short = limit > 0 && (state.is_short() || !state.turns.is_empty());
             self.is_short.store(is_short, Ordering::Relaxed);
-            (taken, waited)
+            self.looked_ms.store(if limit > 0 { self.ms_at(now) } else { 0 }, Ordering::Relaxed);
+            (taken, waited, limit)
         };
         let ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.held_back_ms.fetch_add(ms, Ordering::Relaxed);
@@ -236,7 +291,7 @@ impl Bandwidth {
 pub async fn follow(proxy: Arc<Proxy>) {
     let bandwidth = &proxy.bandwidth;
     while !proxy.is_ending() {
-        match bandwidth.look(&proxy) {
+        match bandwidth.look(|| Figures::of(&proxy), Instant::now()) {
             true => sleep(TICK).await,
             // Whether somebody waits or the time is up: it is looked again.
             false => drop(timeout(LOOK, bandwidth.begins.notified()).await),
@@ -273,6 +328,29 @@ mod tests {
         assert_eq!(state.debt, 1000 * DEBT_S, "counts begin again");
         state.look(0, 200, at(60_001));
         assert!(!state.is_short());
+    }
+
+    #[test]
+    fn who_moves_looks_where_nobody_else_does() {
+        let (bandwidth, now) = (Bandwidth::default(), Instant::now());
+        let figures = |moved| move || Figures { moved, limit: 1000 };
+        let at = |ms| now + Duration::from_millis(ms);
+        let is_short = || bandwidth.is_short.load(Ordering::Relaxed);
+        let look_if_late = |ms, moved| {
+            let looked_ms = bandwidth.looked_ms.load(Ordering::Relaxed);
+            bandwidth.look_if_late(looked_ms, at(ms), figures(moved));
+        };
+        bandwidth.look(figures(0), at(1));
+        look_if_late(40, 5000);
+        assert!(!is_short(), "it was looked just before");
+        look_if_late(100, 5000);
+        assert!(is_short(), "nobody has looked since");
+        bandwidth.state.lock().queue.push_back(client(1));
+        bandwidth.state.lock().turns.insert(1, Turn::Waits(at(100)));
+        look_if_late(6000, 5000);
+        assert!(matches!(bandwidth.state.lock().turns.get(&1), Some(Turn::Comes)));
+        bandwidth.look(|| Figures { moved: 5000, limit: 0 }, at(6010));
+        assert!(!bandwidth.is_short(|| panic!("it is not bounded")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The proxy as `net` sees it.
 
-use crate::bandwidth::Bandwidth;
+use crate::bandwidth::{Bandwidth, Figures};
 use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
 use crate::links::{self, Speech, conversation::Key};
@@ -280,7 +280,7 @@ impl Service for Proxy {
 
     #[inline]
     fn is_short(&self, _: &Arc<Client>) -> bool {
-        self.bandwidth.is_short()
+        self.bandwidth.is_short(|| Figures::of(self))
     }
 
     fn holds_back(&self, client: &Arc<Client>) -> bool {
