@@ -13,6 +13,8 @@ pub struct Turns {
     waiting: VecDeque<Arc<Client>>,
     /// By the numbers of clients that wait: None; whose turn it is: how many requests they may still send.
     known: HashMap<u64, Option<u32>>,
+    /// Those whose turn came last.
+    woken: Vec<u64>,
 }
 
 impl Turns {
@@ -46,15 +48,20 @@ impl Turns {
 
     /// It is the turn of the next so many.
     pub fn wake(&mut self, count: usize) {
-        // Who has not taken its turn by now has gone away, or has nothing more to send.
-        self.known.retain(|_, turn| turn.is_none());
+        // Who has not taken its turn by now has gone away, or has nothing more to send. Of those who wait nobody is looked at: they may be many, and this comes often.
+        for id in self.woken.drain(..) {
+            if matches!(self.known.get(&id), Some(Some(_))) {
+                self.known.remove(&id);
+            }
+        }
         for _ in 0..count {
             let Some(client) = self.waiting.pop_front() else { break };
             self.known.insert(client.id, Some(REQUESTS_IN_TURN));
+            self.woken.push(client.id);
             client.wake();
         }
         if self.waiting.is_empty() {
-            self.known.clear();
+            (self.known, self.woken) = (HashMap::new(), Vec::new());
         }
     }
 }
