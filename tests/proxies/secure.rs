@@ -7,7 +7,8 @@ use testkit::tls::Files;
 use testkit::{Program, Server, free_port};
 use wire::Value;
 
-fn words(files: &Files) -> Vec<String> {
+/// The directives by which a server, or a proxy, has these.
+pub(super) fn words(files: &Files) -> Vec<String> {
     files.directives().into_iter().flat_map(|(name, value)| [format!("--{name}"), value]).collect()
 }
 

@@ -1,14 +1,16 @@
 //! A server behind a proxy that takes a long request slowly, or not at all.
 
+use super::secure;
 use crate::tarn_path;
 use socket2::SockRef;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::ask::{accept, is_error, ok, shown};
-use testkit::{Program, Server};
+use testkit::tls::Files;
+use testkit::{Program, Server, free_port};
 use wire::encode_request;
 
 /// So much is taken at once, with a pause before it.
@@ -24,7 +26,7 @@ const SWIFT: Pace = Pace { bytes: 1 << 20, pause: Duration::from_millis(80) };
 const SLOW: Pace = Pace { bytes: 64 << 10, pause: Duration::from_millis(400) };
 
 /// Where the proxy finds a server that is none. Its system keeps no more than a little of what it has not taken.
-fn place() -> (TcpListener, String) {
+pub(super) fn place() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     SockRef::from(&listener).set_recv_buffer_size(SLOW.bytes).unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -32,7 +34,7 @@ fn place() -> (TcpListener, String) {
 }
 
 /// A connection on which a server has said what a proxy wants to hear at first.
-fn introduced(listener: &TcpListener) -> TcpStream {
+pub(super) fn introduced(listener: &TcpListener) -> TcpStream {
     let mut socket = accept(listener);
     let (mut said, mut piece) = (Vec::new(), vec![0; 1 << 10]);
     while !said.ends_with(b"$4\r\nINFO\r\n$6\r\nserver\r\n") {
@@ -112,5 +114,51 @@ fn a_shard_that_takes_no_more_of_a_long_request_is_lost_whoever_goes_on_writing_
         });
         let reply = client.read_value().unwrap();
         assert!(is_error(&reply, "UNANSWERED"), "{}", shown(&reply));
+    });
+}
+
+/// What is said at first is taken at once: keys are agreed on in a time that has its own end.
+const GREETING_BYTES: usize = 16 << 10;
+
+/// Passes what comes on to a server, slowly what comes behind the first words, until it ends.
+fn pass_on(listener: &TcpListener, port: u16, pace: Pace) {
+    let mut near = accept(listener);
+    let mut far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut from, mut back) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+    thread::scope(|scope| {
+        scope.spawn(move || io::copy(&mut from, &mut back));
+        let (mut passed, mut piece) = (0, vec![0; pace.bytes]);
+        loop {
+            if passed > GREETING_BYTES {
+                thread::sleep(pace.pause);
+            }
+            match near.read(&mut piece) {
+                Ok(read @ 1..) if far.write_all(&piece[..read]).is_ok() => passed += read,
+                _ => break,
+            }
+        }
+        let _ = far.shutdown(Shutdown::Both);
+    });
+}
+
+#[test]
+fn a_shard_is_not_lost_while_the_network_takes_what_was_written_with_tls() {
+    let (files, port) = (Files::new().unwrap(), free_port().unwrap());
+    let tls = secure::words(&files);
+    let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let named = port.to_string();
+    let _shard = Server::start(crate::tarn(), &[&tls[..], &["--tls-port", &named]].concat()).unwrap();
+    let (listener, place) = place();
+    let own = ["--proxy-shards", &place, "--proxy-shard-timeout", "2", "--tls-cluster", "yes"];
+    let proxy = Server::start(Program::Proxy(tarn_path()), &[&own[..], &tls].concat()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| pass_on(&listener, port, SLOW));
+        // Its end is that of what is passed on.
+        let proxy = proxy;
+        let (mut client, began) = (proxy.connect().unwrap(), Instant::now());
+        client.send(&long_request(1 << 20)).unwrap();
+        let reply = client.read_value().unwrap();
+        assert_eq!(reply, ok(), "{} after {:?}", shown(&reply), began.elapsed());
+        assert!(began.elapsed() > Duration::from_secs(5), "it was not slow");
     });
 }
