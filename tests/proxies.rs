@@ -20,6 +20,7 @@ mod stream_waits;
 mod takeovers;
 mod to_and_fro;
 mod tracked;
+mod unfriendly;
 mod users;
 mod waits;
 mod woken;

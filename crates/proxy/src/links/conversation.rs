@@ -346,6 +346,18 @@ impl Conversations {
         self.end(key);
     }
 
+    /// Whether a reply is to be kept of which so much has come, and not the end: its client is there. One that would be owed more than it may be is closed at once, and
+    /// not when all of that is here.
+    pub fn wants(&mut self, key: Key, reply: u32, bytes: usize) -> bool {
+        let Some(conversation) = self.find(key) else { return false };
+        // What is read to be computed with has a bound of its own.
+        let is_bounded = |gathered: &mut Gathered| gathered.join.bytes_max() < usize::MAX;
+        let more = if conversation.gathered(reply).is_some_and(is_bounded) { 0 } else { bytes };
+        conversation.kept_bytes += more;
+        self.bound(key);
+        self.find(key).map(|conversation| conversation.kept_bytes -= more).is_some()
+    }
+
     /// Takes who was closed since it was owed too much.
     #[inline]
     pub fn take_closed(&mut self) -> Vec<Arc<Client>> {

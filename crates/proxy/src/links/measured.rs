@@ -42,7 +42,7 @@ impl Links {
     }
 
     #[inline]
-    fn note_closed(&mut self) {
+    pub(super) fn note_closed(&mut self) {
         for client in self.conversations.take_closed() {
             let clients = &self.proxy.host.net.clients;
             let line = client.line(clients.clock().now());

@@ -59,6 +59,7 @@ mod tests {
             "-MOVED 1 ?:1\r\n",
             "-MOVED 1 a:1 b\r\n",
             "-MOVED 1 a:1",
+            "-MOVED 1 a\rb:1\r\n",
             "-moved 1 a:1\r\n",
         ] {
             assert_eq!(read(line), None, "{line}");

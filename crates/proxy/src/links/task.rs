@@ -6,7 +6,7 @@
 use super::course::{Course, Seen};
 use super::measured::NOWHERE;
 use super::socket::Socket;
-use super::{Link, LinkTo, Links, NO_DB, Parked, Patience, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, NO_DB, Parked, Patience, Pushed, REDIRECTIONS_MAX, SharedLinks, Ticket};
 use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
 use crate::upstream::{self, Node, NodeNo};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -36,6 +36,10 @@ const CONNECTING_MAX: Duration = Duration::from_secs(3);
 pub const MAY_BE_LOST: &[u8] = b"-UNANSWERED A shard was lost that has been written to: what was written before that may be lost with its server\r\n";
 /// How long a replica may owe something before its master is asked.
 const REPLICA_SILENCE_MAX: Duration = Duration::from_secs(1);
+/// So much of a reply is kept whoever wants it.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+/// What stands for a reply that nobody wants.
+const UNWANTED: &[u8] = b"+\r\n";
 /// What clients are told whose requests may have been executed.
 const UNANSWERED: &[u8] =
     b"-UNANSWERED The connection to the shard was lost before it answered: it is not known whether this was done\r\n";
@@ -53,7 +57,11 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
         if !is_asked {
             return links.borrow_mut().note_over(at);
         }
-        match connect_to(&proxy, server, way).await {
+        // Nobody waits for what is over.
+        let Some(connected) = unless_over(&links, at, connect_to(&proxy, server, way)).await else {
+            continue;
+        };
+        match connected {
             Ok((socket, met)) => {
                 is_told = false;
                 links.borrow_mut().refuse_lost(at);
@@ -92,6 +100,16 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
             }
         }
     }
+}
+
+/// What comes of something, unless the link is over before that.
+async fn unless_over<T>(links: &SharedLinks, at: usize, does: impl Future<Output = T>) -> Option<T> {
+    let mut does = pin!(does);
+    poll_fn(|context| {
+        let is_over = links.borrow().links[at].is_over;
+        if is_over { Poll::Ready(None) } else { does.as_mut().poll(context).map(Some) }
+    })
+    .await
 }
 
 /// Has those answered who wait for a connection that cannot be had, until it is tried again.
@@ -214,7 +232,7 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<(Socket,
                 Value::Bulk(info) if came == owed => met = meet(proxy, way.node, &info),
                 Value::Verbatim(_, info) if came == owed => met = meet(proxy, way.node, &info),
                 Value::Error(line) if came < owed => {
-                    let line = String::from_utf8_lossy(&line).into_owned();
+                    let line = one_line(&line);
                     return Err(match no_touch == Some(came) && is_refusal(&line) {
                         true => Failure::Refused(line),
                         false => Failure::Lost(line),
@@ -228,6 +246,11 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<(Socket,
         0 => Ok((socket, met)),
         _ => Err(no_reply()),
     }
+}
+
+/// What a server says, as a part of a line: an error may have line ends in it (RESP3), behind which others could be told anything.
+fn one_line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).replace(['\r', '\n'], " ")
 }
 
 /// Whether an error in the place of a reply to CLIENT NO-TOUCH is about that, and not about whoever says it: `-ERR max number of clients reached` stands there, too.
@@ -277,6 +300,8 @@ struct Talking {
     scanner: Scanner,
     /// The beginning of a reply whose end has not come.
     partial: Vec<u8>,
+    /// It was let go: nobody wants it.
+    is_unwanted: bool,
     /// How long nothing may come while something is owed; zero: for ever.
     silence_max: Duration,
     /// Ends it.
@@ -296,6 +321,7 @@ impl Talking {
             met,
             scanner: Scanner::default(),
             partial: Vec::new(),
+            is_unwanted: false,
             silence_max,
             alarm: None,
             course: None,
@@ -433,16 +459,30 @@ impl Talking {
             let (piece, behind) = rest.split_at(used);
             rest = behind;
             if kind.is_none() {
-                self.partial.extend_from_slice(piece);
+                self.keep(links, at, piece)?;
                 break;
             }
-            if self.partial.is_empty() {
+            if std::mem::take(&mut self.is_unwanted) {
+                links.take_reply(at, UNWANTED)?;
+            } else if self.partial.is_empty() {
                 links.take_reply(at, piece)?;
             } else {
                 self.partial.extend_from_slice(piece);
                 let reply = std::mem::take(&mut self.partial);
                 links.take_reply(at, &reply)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Keeps what has come of a reply, unless nobody wants it.
+    fn keep(&mut self, links: &mut Links, at: usize, piece: &[u8]) -> io::Result<()> {
+        if self.is_unwanted {
+            return Ok(());
+        }
+        self.partial.extend_from_slice(piece);
+        if self.partial.len() > KEPT_BYTES_MAX && !links.wants(at, &self.partial)? {
+            (self.partial, self.is_unwanted) = (Vec::new(), true);
         }
         Ok(())
     }
@@ -486,6 +526,20 @@ impl Link {
 }
 
 impl Links {
+    /// Whether somebody wants a reply of which this has come.
+    ///
+    /// # Errors
+    /// As of [`Links::take_reply`].
+    fn wants(&mut self, at: usize, partial: &[u8]) -> io::Result<bool> {
+        let asked = self.links[at].tickets.front().filter(|_| !partial.starts_with(b">"));
+        let Some(Pushed { whose, reply, .. }) = asked.map(|ticket| ticket.pushed) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let is_wanted = self.conversations.wants(whose, reply.0, partial.len());
+        self.note_closed();
+        Ok(is_wanted)
+    }
+
     /// A connection is lost: what was written on it is answered with an error, what was not goes over the next one.
     fn lose_written(&mut self, at: usize) {
         self.proxy.upstream.hurry();

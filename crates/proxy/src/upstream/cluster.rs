@@ -365,6 +365,8 @@ fn node_of(node: &Value, asked: &Node) -> Option<Option<Node>> {
     let at = |host: String| Some(Node { host, port });
     match host {
         Value::Bulk(host) if host == b"?" => Some(None),
+        // It stands in lines that clients are told.
+        Value::Bulk(host) if host.iter().any(u8::is_ascii_control) => None,
         Value::Bulk(host) if !host.is_empty() => Some(at(String::from_utf8_lossy(host).into_owned())),
         Value::Bulk(_) | Value::Null => Some(at(asked.host.clone())),
         _ => None,
@@ -436,6 +438,7 @@ mod tests {
             slots(&[(5, 4, "a", 1)]),
             slots(&[(0, 16_384, "a", 1)]),
             slots(&[(0, 1, "a", 70_000)]),
+            slots(&[(0, 1, "a\r\n+OK\r\n", 1)]),
         ] {
             assert!(take(&reply, &Routes::empty(true), &asked).is_err(), "{reply:?}");
         }

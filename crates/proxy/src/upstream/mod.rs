@@ -55,7 +55,7 @@ impl Node {
     pub fn parse(text: &str) -> Result<Node, String> {
         let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         match parsed {
-            Some((host, port)) if !host.is_empty() && port > 0 => {
+            Some((host, port)) if !host.is_empty() && !host.contains(char::is_control) && port > 0 => {
                 Ok(Node { host: host.trim_matches(['[', ']']).to_owned(), port })
             }
             _ => Err(format!("`{text}` is no `host:port`")),
