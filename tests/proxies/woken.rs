@@ -247,3 +247,16 @@ fn who_sends_no_more_is_told_what_is_there_and_nothing_that_it_would_wait_for() 
         }
     }
 }
+
+#[test]
+fn who_sends_no_more_is_told_what_is_wrong() {
+    let proxied = Proxied::of((&tarn(), &[]), 2, &[]);
+    let keys = [0, 1].map(|shard| proxied.key(shard)).join(" ");
+    for line in [format!("BLMPOP x 2 {keys} LEFT"), format!("BZMPOP x 2 {keys} MIN")] {
+        let mut client = proxied.proxy.connect().unwrap();
+        client.stream().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        client.close_write().unwrap();
+        let told = client.read_value().unwrap();
+        assert!(is_error(&told, "ERR timeout is not a float"), "{line}: {}", shown(&told));
+    }
+}

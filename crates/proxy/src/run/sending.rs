@@ -274,6 +274,8 @@ impl Runner {
         if matches!(plan, Plan::Transaction(..)) {
             end_transaction(&self.proxy, front);
         }
+        // What is wrong a server says at once.
+        let may_wait = parts.join.as_ref().is_some_and(Join::may_wait);
         let number = match parts.join {
             Some(join) => {
                 let asked = Asked { command: Some(command.id), since: Some(links.moment) };
@@ -286,7 +288,7 @@ impl Runner {
         let asks_further = plan.asks_further();
         front.is_alone |= asks_further
             || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
-        if asks_further && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
+        if may_wait && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
             self.proxy.block(front, Ends::Here);
         }
         let is_of_script = command.runs_script();
