@@ -318,6 +318,45 @@ fn a_user_may_do_here_what_the_proxy_says() {
 }
 
 #[test]
+fn who_may_not_do_everything_does_no_more_by_scripts() {
+    let proxied = Proxied::begin(2, &["--requirepass", "secret"]);
+    let (mut client, mut limited) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());
+    let (one, two) = (proxied.key(0), proxied.key(1));
+    assert_eq!(call(&mut client, &["AUTH", "secret"]), ok());
+    assert_eq!(call(&mut client, &["SET", &two, "hidden"]), ok());
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    assert_eq!(call(&mut client, &["FUNCTION", "LOAD", library]), text("l"));
+    assert_eq!(
+        call(&mut client, &["ACL", "SETUSER", "app", "on", "nopass", &format!("~{one}"), "+@all"]),
+        ok()
+    );
+    assert_eq!(call_line(&mut limited, "AUTH app x"), ok());
+    let reads = "return redis.call('GET', ARGV[1])";
+    for words in [
+        &["EVAL", reads, "0", &two][..],
+        &["EVAL_RO", reads, "1", &one, &two],
+        &["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"],
+        &["FCALL", "f", "1", &one],
+    ] {
+        assert!(is_error(&call(&mut limited, words), "NOPERM proxy"), "{words:?}");
+    }
+    // Nor what was queued before it was limited.
+    assert_eq!(call_line(&mut client, "ACL SETUSER late on nopass ~* &* +@all"), ok());
+    let mut late = proxied.proxy.connect().unwrap();
+    assert_eq!(call_line(&mut late, "AUTH late x"), ok());
+    assert_eq!(call_line(&mut late, "MULTI"), ok());
+    assert_eq!(call(&mut late, &["EVAL", reads, "1", &two, &two]), Value::Simple(b"QUEUED".to_vec()));
+    assert_eq!(call_line(&mut client, "ACL SETUSER late -flushall"), ok());
+    let refused = call_line(&mut late, "EXEC");
+    assert!(is_error(&refused, "EXECABORT") && shown(&refused).contains("NOPERM proxy"), "{refused:?}");
+    // Unless that is wanted.
+    assert_eq!(call(&mut client, &["EVAL", reads, "1", &two, &two]), text("hidden"));
+    assert_eq!(call_line(&mut client, "CONFIG SET proxy-restricted-scripts yes"), ok());
+    assert_eq!(call(&mut limited, &["EVAL", reads, "1", &one, "none"]), Value::Null);
+    assert!(is_error(&call(&mut limited, &["EVAL", reads, "1", &two]), "NOPERM"));
+}
+
+#[test]
 fn who_monitors_sees_what_is_passed_on() {
     let proxied = Proxied::begin(2, &[]);
     let (mut one, mut client) = (proxied.proxy.connect().unwrap(), proxied.proxy.connect().unwrap());

@@ -233,6 +233,8 @@ numbers! {
     replica_log_keep: u64 = "replica-log-keep", |n| n as u64;
     /// Whether a proxy does in parts what writes to several shards.
     proxy_split_writes: bool = "proxy-split-writes", |n| n != 0;
+    /// Whether users of a proxy whose rights are limited may run scripts, which know no limits at the servers.
+    proxy_restricted_scripts: bool = "proxy-restricted-scripts", |n| n != 0;
     /// How long the copies of keys may be on which a proxy answers one command.
     proxy_computed_bytes: usize = "proxy-computed-bytes", |n| n as usize;
     /// How many bytes a second a proxy moves for its clients; 0: as many as come.

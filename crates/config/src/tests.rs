@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 39] = [
+    const MORE: [&str; 40] = [
         "cluster-config-servers",
         "cluster-zone",
         "dir",
@@ -128,6 +128,7 @@ fn the_names_are_those_of_redis_and_few_more() {
         "proxy-config-servers",
         "proxy-drain-timeout",
         "proxy-read-from",
+        "proxy-restricted-scripts",
         "proxy-shard-timeout",
         "proxy-shards",
         "proxy-split-writes",

@@ -26,6 +26,9 @@ pub(super) const ROWS: &[Row] = &[
     works("proxy-read-from", Kind::Enum(ReadFrom::WORDS), "master").here(
         "Tarn's own, of `tarn proxy`: who answers reads of one slot: the master, a replica that has what the client has written (else the master), or any of them",
     ),
+    works("proxy-restricted-scripts", BOOL, "no").here(
+        "Tarn's own, of `tarn proxy`: whether users whose rights are limited may run scripts and functions, which may do at the servers all that the proxy may: no server knows the limits; no: they are refused",
+    ),
     works("proxy-shard-timeout", int(0, 86_400), "10").fixed().here(
         "Tarn's own, of `tarn proxy`: seconds after which a server that owes replies and sends nothing counts as lost; 0: never",
     ),

@@ -24,6 +24,10 @@ use std::time::Instant;
 use sys::UnixMs;
 use wire::{Request, key_slot};
 
+/// What is told to who may not do everything, and wants a script to be run.
+const LIMITED: &str = "NOPERM proxy: scripts and functions may do at the servers what this user may not: they are refused unless \
+     'proxy-restricted-scripts' is yes";
+
 impl Runner {
     #[inline]
     pub(super) fn judge(
@@ -54,6 +58,9 @@ impl Runner {
             checks::Verdict::Run => {}
             checks::Verdict::Refuse(error) => return Verdict::Refuse(error),
             _ => return Verdict::Refuse(ways::refusal(command)),
+        }
+        if let Err(error) = self.admit_script(front, command) {
+            return Verdict::Refuse(error);
         }
         if let Some(until) = checks::paused_until(&self.proxy.host, &front.inner, command, request, now) {
             return Verdict::Paused(until);
@@ -341,6 +348,20 @@ impl Runner {
         }
     }
 
+    /// Whether a session that was admitted may have scripts run: what they call is done with the proxy's rights at the servers, which know nothing of the session's.
+    ///
+    /// # Errors
+    /// Its rights are limited.
+    #[inline]
+    fn admit_script(&self, front: &Front, command: &Command) -> Result<(), Error> {
+        let host = &self.proxy.host;
+        let is_limited = command.runs_script() && !front.inner.access.is_unrestricted(&host.acl);
+        match is_limited && !host.engine.config.proxy_restricted_scripts() {
+            true => Err(Error::text(LIMITED)),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a session may still do all that it has queued: its rights may be others by now.
     ///
     /// # Errors
@@ -349,7 +370,8 @@ impl Runner {
         let Some(transaction) = front.inner.transaction.take() else { return Ok(()) };
         let admitted = transaction.queue().iter().try_for_each(|queued| {
             let (command, request) = (queued.command(), queued.request());
-            rights::admit_queued(&self.proxy.host, &mut front.inner, command, &request, now)
+            rights::admit_queued(&self.proxy.host, &mut front.inner, command, &request, now)?;
+            self.admit_script(front, command)
         });
         front.inner.transaction = Some(transaction);
         admitted
