@@ -255,6 +255,22 @@ fn masters_of_a_tarn_cluster_fail_under_load() {
     assert_known(&errors);
 }
 
+#[test]
+fn a_script_is_run_by_who_has_become_master() {
+    let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    cluster.wait_until_whole();
+    let topology = cluster.topology_before();
+    let master = topology.master_of(ShardId(0)).unwrap().id;
+    let heir = *topology.servers.keys().find(|id| **id != master).unwrap();
+    let proxy = proxy_of(&cluster.place_of(master), &[]);
+    let mut client = proxy.connect().unwrap();
+    let script = "return redis.call('INCR', KEYS[1])";
+    assert_eq!(call(&mut client, &["EVAL", script, "1", "k"]), Value::Int(1));
+    cluster.switch(ShardId(0), heir);
+    // Nothing else has told of it.
+    assert_eq!(call(&mut client, &["EVAL", script, "1", "k"]), Value::Int(2));
+}
+
 /// What clients may be told while masters fail.
 fn assert_known(errors: &[String]) {
     let is_known = |error: &&String| {

@@ -555,11 +555,10 @@ impl Links {
             return true;
         }
         let (to, is_asking) = match found {
-            // Anybody's script can say so: it leads to nobody who is not known, and others' requests nowhere. Who asks the nodes finds out.
+            // Anybody's script can say so: it leads to nobody who is not of the cluster, and others' requests nowhere. Who asks the nodes finds out.
             Redirection::Moved(_, node) | Redirection::Ask(_, node) if ticket.pushed.is_of_script => {
                 self.proxy.upstream.hurry();
-                let known = self.routes.nodes.iter().position(|known| *known == node);
-                (known.map(|known| known as NodeNo), line.starts_with(b"-ASK"))
+                (self.proxy.upstream.number_of(&node), line.starts_with(b"-ASK"))
             }
             Redirection::Moved(slot, node) => (self.proxy.upstream.note_moved(slot, node), false),
             Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),

@@ -168,6 +168,11 @@ impl Asking {
         said.routes
     }
 
+    /// The nodes that whoever was believed last has named.
+    pub fn named(&self) -> &[Node] {
+        &self.others
+    }
+
     /// Follows the cluster for as long as there is a proxy.
     pub fn follow(mut self, upstream: &Weak<Upstream>, hurried: &Receiver<()>) {
         let mut is_told = false;
@@ -194,6 +199,7 @@ impl Asking {
                     {
                         upstream.replace(|current| current.follow(&later));
                     }
+                    upstream.note_named(self.named());
                 }
                 Err(reason) if !std::mem::replace(&mut is_told, true) => {
                     log!(Warning, "No node of the cluster tells who has which slot: {reason}");

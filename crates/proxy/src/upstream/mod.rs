@@ -150,6 +150,8 @@ impl Routes {
 pub struct Upstream {
     current: RwLock<Arc<Routes>>,
     version: AtomicU64,
+    /// Nodes that the cluster has named last, replicas among them.
+    named: RwLock<Vec<Node>>,
     /// When servers were lost.
     pub losses: Losses,
     /// Which cluster it is, where config servers are named.
@@ -181,6 +183,7 @@ impl Upstream {
         }
         let (hurry, hurried) = sync_channel(1);
         let upstream = Arc::new(Upstream { cluster, ..Upstream::new(routes, Some(Mutex::new(hurry))) });
+        upstream.note_named(asking.named());
         let followed = Arc::downgrade(&upstream);
         std::thread::Builder::new()
             .name("follow".to_owned())
@@ -194,6 +197,7 @@ impl Upstream {
         Upstream {
             current: RwLock::new(Arc::new(routes)),
             version: AtomicU64::new(1),
+            named: RwLock::default(),
             losses: Losses::default(),
             cluster: Arc::default(),
             hurry,
@@ -261,6 +265,19 @@ impl Upstream {
         let mut number = None;
         self.replace(|routes| number = routes.number(node));
         number
+    }
+
+    /// The cluster has named these nodes.
+    fn note_named(&self, nodes: &[Node]) {
+        let mut named = self.named.write();
+        named.clear();
+        named.extend_from_slice(nodes);
+    }
+
+    /// The number of a server that is known, or that the cluster has named, as the replica that has become master by now; None: it may be anybody.
+    pub fn number_of(&self, node: &Node) -> Option<NodeNo> {
+        let is_ours = self.current.read().nodes.contains(node) || self.named.read().contains(node);
+        if is_ours { self.note_node(node.clone()) } else { None }
     }
 
     /// Has the cluster asked for its slots soon.
