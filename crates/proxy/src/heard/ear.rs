@@ -124,10 +124,12 @@ impl Ear {
         }
     }
 
-    /// Whether a message that fits a pattern is told by this server.
-    fn is_told_by_it(&self, pattern: &[u8], channel: &[u8]) -> bool {
-        let is_cluster = self.proxy.upstream.routes().is_cluster;
-        !is_cluster || is_of_events(channel) || self.proxy.hearing.is_told_by(self.node, pattern)
+    /// Whether clients are told of a message by this server.
+    fn is_told(&self, kind: Kind, name: &[u8], channel: &[u8]) -> bool {
+        // Each node of a cluster has what fits a pattern, but for events, of which it has its own.
+        let is_everywhere =
+            kind == Kind::Pattern && !is_of_events(channel) && self.proxy.upstream.routes().is_cluster;
+        self.proxy.hearing.is_told_by(self.node, &(kind, Arc::from(name)), is_everywhere)
     }
 
     /// Takes what comes.
@@ -151,14 +153,16 @@ impl Ear {
         };
         match &words[..] {
             [Value::Bulk(word), Value::Bulk(channel), Value::Bulk(message)] => match &word[..] {
-                b"message" => pubsub.tell(clients, channel, message),
-                b"smessage" => {
+                b"message" if self.is_told(Kind::Channel, channel, channel) => {
+                    pubsub.tell(clients, channel, message);
+                }
+                b"smessage" if self.is_told(Kind::ShardChannel, channel, channel) => {
                     pubsub.publish_in_shard(clients, channel, message);
                 }
                 _ => {}
             },
             [Value::Bulk(word), Value::Bulk(pattern), Value::Bulk(channel), Value::Bulk(message)]
-                if word == b"pmessage" && self.is_told_by_it(pattern, channel) =>
+                if word == b"pmessage" && self.is_told(Kind::Pattern, pattern, channel) =>
             {
                 pubsub.tell_pattern(clients, pattern, channel, message);
             }

@@ -353,11 +353,15 @@ impl Hearing {
         }
     }
 
-    /// Whether it is this server by which a message that fits a pattern is told: one of those that are listened to, as all nodes of a cluster have it.
-    fn is_told_by(&self, node: NodeNo, pattern: &[u8]) -> bool {
+    /// Whether clients are told of a topic's message by this server: it has said that it is listened to, and it still is. What comes late of one that was is not
+    /// told behind what another has told since. Of those that all have the message (`is_everywhere`) one tells it.
+    fn is_told_by(&self, node: NodeNo, topic: &Topic, is_everywhere: bool) -> bool {
         let state = self.state.lock();
-        let wanted = state.topics.get(&(Kind::Pattern, Arc::from(pattern)));
-        wanted.is_some_and(|wanted| wanted.confirmed.first() == Some(&node))
+        let confirmed = state.topics.get(topic).map(|wanted| &wanted.confirmed);
+        confirmed.is_some_and(|nodes| match is_everywhere {
+            true => nodes.first() == Some(&node),
+            false => nodes.contains(&node),
+        })
     }
 
     /// Ends what is to be listened to elsewhere by now, and what nobody hears any more; tells servers again what they have not confirmed. Of many topics it looks
@@ -396,10 +400,16 @@ impl Hearing {
     }
 }
 
-/// Closes the connections of all who listen to one of these.
+/// Closes the connections of all who listen to one of these. They are told nothing of it before they have ended: it may be listened to anew by then, for others, and
+/// they would have missed something in between.
 fn close_listeners(pubsub: &PubSub, topics: &BTreeSet<Topic>) {
     for (kind, name) in topics {
-        pubsub.each_of(*kind, name, |client| client.signal(Signal::KILL));
+        let mut ended = Vec::new();
+        pubsub.each_of(*kind, name, |client| ended.push(client.clone()));
+        for client in ended {
+            pubsub.close(&client, *kind, name);
+            client.signal(Signal::KILL);
+        }
     }
 }
 
@@ -438,7 +448,8 @@ mod tests {
         assert!(hearing.is_heard(&topics));
         assert!(hearing.state.lock().waiting.is_empty(), "all were woken");
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::Yes);
-        assert!(hearing.is_told_by(0, b"f*") && !hearing.is_told_by(1, b"f*"));
+        assert!(hearing.is_told_by(0, &topics[1], true) && !hearing.is_told_by(1, &topics[1], true));
+        assert!((0..3).all(|node| hearing.is_told_by(node, &topics[1], false)));
         hearing.refuse(0, Some(&topics[0]), "no");
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::Refused("no".to_owned()));
         hearing.lose(2, &PubSub::default());
@@ -483,6 +494,29 @@ mod tests {
         assert!(before > each[0] && each[0] > each[1] && each[2] == 0, "{before}, {each:?}");
         assert!(!hearing.is_wanted_at(1) && hearing.is_wanted_at(0));
         assert_eq!(hearing.state.lock().looked_at, None);
+    }
+
+    #[test]
+    fn who_has_missed_something_hears_no_more_and_what_comes_late_is_told_to_nobody() {
+        let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
+        let (hearing, pubsub, listener) = (Hearing::default(), PubSub::default(), client(1));
+        let topics = [topic(Kind::ShardChannel, "foo"), topic(Kind::Channel, "foo")];
+        hearing.listen(&routes, &topics, &listener);
+        topics.iter().for_each(|topic| hearing.confirm(2, topic));
+        let mut subscriptions = None;
+        for (kind, name) in &topics {
+            pubsub.subscribe(&listener, &mut subscriptions, *kind, name);
+            assert!(hearing.is_told_by(2, &(*kind, name.clone()), false));
+        }
+        let others = Upstream::fixed("a:1,b:1").unwrap().routes();
+        hearing.look(&others, &pubsub);
+        assert!(listener.is_killed() && topics.iter().all(|(kind, name)| pubsub.listeners(*kind, name) == 0));
+        // Another client wants it, by the server that has it now.
+        hearing.listen(&others, &topics, &client(2));
+        topics.iter().for_each(|topic| hearing.confirm(1, topic));
+        assert!(topics.iter().all(|topic| hearing.is_heard(std::slice::from_ref(topic))));
+        assert!(topics.iter().all(|topic| hearing.is_told_by(1, topic, false)));
+        assert!(!topics.iter().any(|topic| hearing.is_told_by(2, topic, false)));
     }
 
     #[test]
