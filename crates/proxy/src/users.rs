@@ -476,7 +476,10 @@ impl Users {
             });
             match read {
                 Ok(revision) if revision >= self.revision() => return Ok(revision),
-                Ok(_) => "it knows less than was heard already".clone_into(&mut last),
+                Ok(_) => {
+                    "it knows less than was heard already; if its store was put back, start this proxy again"
+                        .clone_into(&mut last)
+                }
                 Err(error) => last = error.to_string(),
             }
         }
