@@ -50,9 +50,19 @@ pub fn run(host: &Arc<Server>, upstream: &Upstream) -> bool {
 }
 
 /// What a config server tells, if that may be relied on.
-fn ask(host: &Arc<Server>, upstream: &Upstream, place: &Node) -> Result<String, String> {
+///
+/// # Errors
+/// Why it may not.
+pub fn ask(host: &Arc<Server>, upstream: &Upstream, place: &Node) -> Result<String, String> {
     let told = config_servers::ask(host, place)?;
     upstream.cluster.agree(&told.cluster)?;
+    // What comes first is no older than the question.
+    if told.doubt.is_none() && told.revision < upstream.known_at_first {
+        return Err(format!(
+            "its store is at revision {}, and nodes know of revision {}: it was put back, and they take nothing from it",
+            told.revision, upstream.known_at_first
+        ));
+    }
     match told.doubt {
         Some(why) => Err(why),
         None => Ok(format!(

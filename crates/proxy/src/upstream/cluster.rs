@@ -150,6 +150,11 @@ impl Asking {
         })
     }
 
+    /// Up to where whoever was believed last knew the cluster, if somebody has said it.
+    pub fn known(&self) -> Option<u64> {
+        self.revision
+    }
+
     fn round<'r>(&self, host: &'r Server, known: &'r Routes) -> Round<'r> {
         let cluster = self.config_servers.as_ref().map(|all| all.cluster.clone());
         // Without config servers nobody could say that a store was put back.

@@ -156,6 +156,8 @@ pub struct Upstream {
     pub losses: Losses,
     /// Which cluster it is, where config servers are named.
     pub cluster: Arc<ClusterId>,
+    /// Up to which revision nodes knew it when this began; 0: they have not said it.
+    pub known_at_first: u64,
     /// Has whoever follows a cluster ask at once.
     hurry: Option<Mutex<SyncSender<()>>>,
 }
@@ -182,7 +184,9 @@ impl Upstream {
             routes.follow(&later);
         }
         let (hurry, hurried) = sync_channel(1);
-        let upstream = Arc::new(Upstream { cluster, ..Upstream::new(routes, Some(Mutex::new(hurry))) });
+        let known_at_first = asking.known().unwrap_or(0);
+        let upstream = Upstream::new(routes, Some(Mutex::new(hurry)));
+        let upstream = Arc::new(Upstream { cluster, known_at_first, ..upstream });
         upstream.note_named(asking.named());
         let followed = Arc::downgrade(&upstream);
         std::thread::Builder::new()
@@ -200,6 +204,7 @@ impl Upstream {
             named: RwLock::default(),
             losses: Losses::default(),
             cluster: Arc::default(),
+            known_at_first: 0,
             hurry,
         }
     }

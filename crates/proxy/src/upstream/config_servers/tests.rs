@@ -336,3 +336,16 @@ fn a_store_that_was_put_back_is_believed_last_where_nodes_have_told_of_more() {
         "no config server had to tell before"
     );
 }
+
+#[test]
+fn a_config_server_whose_store_was_put_back_is_told_of_by_who_looks() {
+    let [known, back, store] = [9, 3, 9].map(|revision| Arc::new(AtomicU64::new(revision)));
+    let node = node_that(&known, 1);
+    let places = [&back, &store].map(|revision| config_server_at(revision, node.port));
+    let named = Named { nodes: vec![node], config_servers: places.to_vec() };
+    let host = host("");
+    let upstream = Upstream::cluster(named, &host).unwrap();
+    let look = |place: &Node| crate::check::ask(&host, &upstream, place);
+    assert!(look(&places[0]).is_err_and(|why| why.contains("it was put back")));
+    assert!(look(&places[1]).is_ok_and(|what| what.contains("revision 9")));
+}
