@@ -352,7 +352,8 @@ impl Round<'_> {
             let request = loop {
                 let request = self.generator.request();
                 let is_of_keys = !self.parts.keys(&request).is_empty();
-                if is_of_keys && parts::is_sent(&request) && !parts::may_be_excused(&request) {
+                let is_sent = parts::is_sent(&request) && !parts::may_be_excused(&request);
+                if is_of_keys && is_sent && !is_of_its_moment(&request) {
                     break self.parts.tag(request, |_| tag.clone());
                 }
             };
@@ -457,6 +458,13 @@ impl Round<'_> {
             }
         }
     }
+}
+
+/// Whether a request says something else when it is made again, if a millisecond has passed: whether a key is to last longer, or shorter, than it was to just before.
+fn is_of_its_moment(request: &Request) -> bool {
+    let is = |word: &[u8], one: &str| word.eq_ignore_ascii_case(one.as_bytes());
+    ["expire", "pexpire"].iter().any(|name| is(&request[0], name))
+        && request.iter().any(|word| is(word, "GT") || is(word, "LT"))
 }
 
 const REFUSED: &[u8] = b"is not served by a proxy";
