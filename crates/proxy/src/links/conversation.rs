@@ -346,13 +346,17 @@ impl Conversations {
         self.end(key);
     }
 
-    /// Whether a reply is to be kept of which so much has come, and not the end: its client is there. One that would be owed more than it may be is closed at once, and
+    /// Whether a reply is to be kept of which so much has come, and not the end: its client is there, and wants it. One that would be owed more than it may be is closed at once, and
     /// not when all of that is here.
     pub fn wants(&mut self, key: Key, reply: u32, bytes: usize) -> bool {
         let Some(conversation) = self.find(key) else { return false };
-        // What is read to be computed with has a bound of its own.
-        let is_bounded = |gathered: &mut Gathered| gathered.join.bytes_max() < usize::MAX;
-        let more = if conversation.gathered(reply).is_some_and(is_bounded) { 0 } else { bytes };
+        let more = match conversation.owed.get(reply.wrapping_sub(conversation.first) as usize) {
+            None | Some(Owed::Unwanted) => return false,
+            Some(Owed::Gathered(gathered)) if !gathered.is_wanted && !gathered.join.acts() => return false,
+            // What is read to be computed with has a bound of its own.
+            Some(Owed::Gathered(gathered)) if gathered.join.bytes_max() < usize::MAX => 0,
+            Some(_) => bytes,
+        };
         conversation.kept_bytes += more;
         self.bound(key);
         self.find(key).map(|conversation| conversation.kept_bytes -= more).is_some()
@@ -582,10 +586,10 @@ mod tests {
 
     const SPEAKS: Speech = Speech { protocol: Protocol::Resp2, db: 0, is_no_touch: false };
 
-    fn begin(conversations: &mut Conversations, client: u64) -> Key {
+    fn begin(conversations: &mut Conversations, client: u64, bytes_max: usize) -> Key {
         let nowhere = || "127.0.0.1:1".to_owned();
         let client = Client::new(client, nowhere(), nowhere(), 0, (0, 0), UnixMs(0));
-        conversations.begin(&Arc::new(client), usize::MAX)
+        conversations.begin(&Arc::new(client), bytes_max)
     }
 
     /// Has a client wait for entries of two servers, which have none.
@@ -606,7 +610,7 @@ mod tests {
     #[test]
     fn who_goes_away_with_the_one_in_front_is_given_nothing() {
         let mut conversations = Conversations::default();
-        let keys = [1, 2, 3].map(|client| begin(&mut conversations, client));
+        let keys = [1, 2, 3].map(|client| begin(&mut conversations, client, usize::MAX));
         keys.iter().for_each(|key| wait(&mut conversations, *key));
         assert_eq!(conversations.take_behind().len(), 2);
         conversations.take_further();
@@ -614,5 +618,17 @@ mod tests {
         conversations.end(keys[1]);
         let next = conversations.take_further();
         assert!(next.len() == 2 && next.iter().all(|further| further.whose == keys[2]));
+    }
+
+    #[test]
+    fn what_nobody_wants_is_not_kept_however_long_it_is() {
+        let mut conversations = Conversations::default();
+        let key = begin(&mut conversations, 1, 1000);
+        let (unwanted, wanted) = (conversations.owe(key, false), conversations.owe(key, true));
+        assert!(!conversations.wants(key, unwanted, 2000));
+        assert!(conversations.take_closed().is_empty());
+        assert!(conversations.wants(key, wanted, 500));
+        assert!(!conversations.wants(key, wanted, 2000));
+        assert_eq!(conversations.take_closed().len(), 1, "it is owed more than it may be");
     }
 }
