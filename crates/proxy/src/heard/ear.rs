@@ -65,7 +65,7 @@ impl Ear {
         let mut is_told = false;
         loop {
             while !self.proxy.hearing.is_wanted_at(self.node) {
-                self.proxy.hearing.take_changes(self.node, false);
+                self.proxy.hearing.take_changes(self.node, false, usize::MAX);
                 if self.changes.changed().await.is_err() {
                     return;
                 }
@@ -83,7 +83,7 @@ impl Ear {
                         log!(Warning, "What is published at {server} is not heard: {reason}");
                     }
                     // A new connection is told all.
-                    self.proxy.hearing.take_changes(self.node, false);
+                    self.proxy.hearing.take_changes(self.node, false, usize::MAX);
                     let error = format!("no connection to the shard at {server}: {reason}");
                     self.proxy.hearing.refuse(self.node, None, &error);
                 }
@@ -94,17 +94,16 @@ impl Ear {
 
     /// Listens until the connection is lost.
     async fn listen(&mut self, mut line: Line) -> io::Result<Infallible> {
-        let (mut unsaid, mut said) = (VecDeque::new(), VecDeque::new());
+        let mut said = VecDeque::new();
         let mut is_new = true;
         loop {
-            unsaid.extend(self.proxy.hearing.take_changes(self.node, is_new));
-            is_new = false;
             let mut bytes = Vec::new();
-            let now = unsaid.len().min(UNANSWERED_MAX.saturating_sub(said.len()));
-            for change in unsaid.drain(..now) {
+            let most = UNANSWERED_MAX.saturating_sub(said.len());
+            for change in self.proxy.hearing.take_changes(self.node, is_new, most) {
                 encode(&mut bytes, &change);
                 said.push_back(change);
             }
+            is_new = false;
             line.say(&bytes).await?;
             let waited = tokio::select! {
                 waited = line.wait() => waited?,

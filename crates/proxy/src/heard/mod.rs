@@ -22,7 +22,7 @@ pub use line::{Line, Waited};
 use net::client::{Client, Signal};
 use notify::pubsub::{self, Kind, PubSub};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ struct Wanted {
     at: BTreeSet<NodeNo>,
     /// Those of them that have said that they are listened to.
     confirmed: BTreeSet<NodeNo>,
-    /// The numbers of clients that wait for that.
+    /// The numbers of clients that wait for that, or did and wait for others still.
     waiting: Vec<u64>,
     /// Why it cannot be had, and since when.
     refused: Option<(Instant, String)>,
@@ -86,8 +86,8 @@ struct State {
     topics: BTreeMap<Topic, Wanted>,
     /// By the numbers of clients.
     waiting: HashMap<u64, Waiting>,
-    /// By server: what it is to be told.
-    changes: BTreeMap<NodeNo, Vec<Change>>,
+    /// By server: what it is to be told, where that is anything.
+    changes: BTreeMap<NodeNo, VecDeque<Change>>,
     /// How many topics are to be listened to at each server, where that is any.
     counts: BTreeMap<NodeNo, usize>,
     /// The topic that was looked at last, unless all were.
@@ -96,7 +96,7 @@ struct State {
 
 impl State {
     fn change(&mut self, node: NodeNo, change: Change) {
-        self.changes.entry(node).or_default().push(change);
+        self.changes.entry(node).or_default().push_back(change);
     }
 
     /// These have what they waited for of one topic.
@@ -276,17 +276,19 @@ impl Hearing {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// What a server is to be told, all of it where its connection is new.
-    fn take_changes(&self, node: NodeNo, is_new: bool) -> Vec<Change> {
+    /// The first of what a server is to be told, so many of these; of all that it is to know where its connection is new.
+    fn take_changes(&self, node: NodeNo, is_new: bool, most: usize) -> Vec<Change> {
         let state = &mut *self.state.lock();
-        let changes = state.changes.remove(&node).unwrap_or_default();
-        match is_new {
-            false => changes,
-            true => {
-                let wanted = state.topics.iter().filter(|(_, wanted)| wanted.at.contains(&node));
-                wanted.map(|(topic, _)| Change::Listen(topic.clone())).collect()
-            }
+        if is_new {
+            let wanted = state.topics.iter().filter(|(_, wanted)| wanted.at.contains(&node));
+            state.changes.insert(node, wanted.map(|(topic, _)| Change::Listen(topic.clone())).collect());
         }
+        let Some(changes) = state.changes.get_mut(&node) else { return Vec::new() };
+        let taken = changes.drain(..most.min(changes.len())).collect();
+        if changes.is_empty() {
+            state.changes.remove(&node);
+        }
+        taken
     }
 
     /// Servers that are to be listened to.
@@ -303,11 +305,13 @@ impl Hearing {
         let state = &mut *self.state.lock();
         let Some(wanted) = state.topics.get_mut(topic) else { return };
         wanted.refused = None;
+        let was_heard = wanted.is_heard();
         if wanted.at.contains(&node) {
             wanted.confirmed.insert(node);
         }
-        if wanted.is_heard() {
-            let clients = std::mem::take(&mut wanted.waiting);
+        if wanted.is_heard() && !was_heard {
+            // Who waits for others still wants this one, too.
+            let clients = wanted.waiting.clone();
             state.note_heard(clients);
         }
     }
@@ -369,11 +373,13 @@ impl Hearing {
     fn look(&self, routes: &Routes, pubsub: &PubSub) {
         let state = &mut *self.state.lock();
         let (mut unheard, mut moved, mut again) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let behind = state.looked_at.take();
+        let State { topics, waiting, changes, looked_at, .. } = &mut *state;
+        let behind = looked_at.take();
         let from = behind.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        for ((topic, wanted), number) in state.topics.range((from, Bound::Unbounded)).zip(1..) {
+        for ((topic, wanted), number) in topics.range_mut((from, Bound::Unbounded)).zip(1..) {
             let is_heard = wanted.is_heard();
             let heard_at = Some(&wanted.at).filter(|_| is_heard);
+            wanted.waiting.retain(|id| waiting.contains_key(id));
             if places(routes, topic, heard_at) != wanted.at {
                 moved.insert(topic.clone());
             } else if wanted.since.elapsed() > UNHEARD_MAX
@@ -381,11 +387,15 @@ impl Hearing {
                 && pubsub.listeners(topic.0, &topic.1) == 0
             {
                 unheard.insert(topic.clone());
-            } else if !is_heard && wanted.told_at.elapsed() > AGAIN_AFTER {
+            } else if !is_heard
+                && wanted.told_at.elapsed() > AGAIN_AFTER
+                // A server that is told much is told bit by bit.
+                && !wanted.at.iter().any(|node| changes.contains_key(node))
+            {
                 again.push(topic.clone());
             }
             if number == LOOKED_AT_ONCE {
-                state.looked_at = Some(topic.clone());
+                *looked_at = Some(topic.clone());
                 break;
             }
         }
@@ -406,7 +416,8 @@ fn close_listeners(pubsub: &PubSub, topics: &BTreeSet<Topic>) {
     for (kind, name) in topics {
         let mut ended = Vec::new();
         pubsub.each_of(*kind, name, |client| ended.push(client.clone()));
-        for client in ended {
+        // The last one first: they stand in a row.
+        for client in ended.into_iter().rev() {
             pubsub.close(&client, *kind, name);
             client.signal(Signal::KILL);
         }
@@ -436,9 +447,9 @@ mod tests {
         let topics = [topic(Kind::Channel, "foo"), topic(Kind::Pattern, "f*")];
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet);
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet, "it waits already");
-        assert_eq!(hearing.take_changes(0, false), [Change::Listen(topics[1].clone())]);
-        assert_eq!(hearing.take_changes(2, false).len(), 2);
-        assert_eq!(hearing.take_changes(2, true).len(), 2);
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), [Change::Listen(topics[1].clone())]);
+        assert_eq!(hearing.take_changes(2, false, usize::MAX).len(), 2);
+        assert_eq!(hearing.take_changes(2, true, usize::MAX).len(), 2);
         for node in 0..3 {
             assert_eq!(hearing.listen(&routes, &topics, &client(10 + u64::from(node))), Heard::NotYet);
             hearing.confirm(node, &topics[1]);
@@ -469,10 +480,34 @@ mod tests {
         hearing.look(&others, &pubsub);
         assert!(!hearing.is_heard(&topics));
         assert_eq!(hearing.listen(&others, &topics, &client(2)), Heard::NotYet);
-        assert!(hearing.take_changes(1, false).contains(&Change::Listen(topics[0].clone())));
+        assert!(hearing.take_changes(1, false, usize::MAX).contains(&Change::Listen(topics[0].clone())));
         hearing.confirm(1, &topics[0]);
         hearing.move_on(1, &topics[0], &pubsub);
         assert!(!hearing.is_heard(&topics));
+    }
+
+    #[test]
+    fn who_waits_for_many_keeps_those_that_are_there_and_a_server_is_told_them_bit_by_bit() {
+        let routes = Upstream::fixed("a:1").unwrap().routes();
+        let (hearing, pubsub) = (Hearing::default(), PubSub::default());
+        let topics = ["1", "2", "3"].map(|name| topic(Kind::Channel, name));
+        assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet);
+        for wanted in hearing.state.lock().topics.values_mut() {
+            let long_ago = Instant::now().checked_sub(2 * UNHEARD_MAX).unwrap();
+            (wanted.since, wanted.told_at) = (long_ago, long_ago);
+        }
+        let [first, second, third] = topics.clone().map(Change::Listen);
+        assert_eq!(hearing.take_changes(0, false, 1), [first]);
+        hearing.confirm(0, &topics[0]);
+        hearing.look(&routes, &pubsub);
+        let rest = [second, third];
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), rest, "nothing is given up or told twice");
+        hearing.look(&routes, &pubsub);
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), rest, "they are not answered for long");
+        topics.iter().for_each(|topic| hearing.confirm(0, topic));
+        assert!(hearing.state.lock().waiting.is_empty(), "it was woken");
+        hearing.look(&routes, &pubsub);
+        assert!(hearing.state.lock().topics.is_empty(), "it went away");
     }
 
     #[test]
