@@ -1,5 +1,5 @@
-//! What a client has sent and was not run yet. A client that waits may have sent any amount of it, of which little is run at a time where replies come from elsewhere: what
-//! has been run is let go when it is half of all, so that the rest moves no further than it is long, however often it is stopped.
+//! What a client has sent and was not run yet. A client that waits may have sent any amount of it, of which little is run at a time where replies come from elsewhere: of
+//! much, what has been run is let go when it is half of all, so that the rest moves no further than it is long, however often it is stopped. Of less it is let go at once.
 
 use super::READ_BYTES_AHEAD;
 use std::ops::Deref;
@@ -36,7 +36,7 @@ impl Input {
         self.run += bytes;
         if self.run == self.bytes.len() {
             *self = Input::default();
-        } else if self.run > self.bytes.len() / 2 {
+        } else if self.run > self.bytes.len() / 2 || self.bytes.len() <= READ_BYTES_AHEAD {
             self.bytes.drain(..self.run);
             self.run = 0;
             if self.bytes.capacity() > READ_BYTES_AHEAD {
@@ -57,7 +57,7 @@ mod tests {
         input.end().extend((0..1 << 22).map(|at| (at / 1000) as u8));
         let (mut begins, mut at) = (input.as_ptr(), 0);
         let mut moves = 0;
-        while input.len() > 1000 {
+        while input.len() > READ_BYTES_AHEAD {
             input.note_run(1000);
             at += 1;
             assert_eq!(input[0], at as u8);
@@ -66,6 +66,12 @@ mod tests {
             begins = input.as_ptr();
         }
         assert!(moves < 30, "{moves}");
+        // Little is not kept beside what has been run.
+        while input.bytes.len() > READ_BYTES_AHEAD {
+            input.note_run(1000);
+        }
+        input.note_run(1000);
+        assert_eq!(input.bytes.len(), input.len());
         input.note_run(input.len());
         assert_eq!((input.len(), input.capacity()), (0, 0));
     }
