@@ -1,10 +1,11 @@
 //! How the server ends when it is told to, however early that is.
 
+use crate::departures::signal;
 use crate::tarn;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::ask::{call, wait_until};
+use testkit::ask::{call, ok, wait_until};
 use testkit::process::Deadline;
 use testkit::{Program, Server};
 use wire::Value;
@@ -74,4 +75,26 @@ fn a_server_that_is_killed_again_and_again_fills_no_disk_with_what_each_start_be
     }
     wait_until("what starts have left is gone", || segments(&server) < 10);
     assert_eq!(call(&mut server.connect_loaded().unwrap(), &["INCR", "count"]), Value::Int(21));
+}
+
+#[test]
+fn another_server_has_the_port_no_sooner_than_the_one_before_has_saved() {
+    const SLOW: &str = "redis.call('SET', KEYS[1], 1) local e = redis.call('TIME')[1] + 3 \
+                        while tonumber(redis.call('TIME')[1]) < e do end";
+    // Where the machine has no time it has ended before that is seen.
+    let is_seen = |_| {
+        let first = Server::start(tarn(), &["--edition", "memory", "--save", "3600 1"]).unwrap();
+        let mut client = first.connect().unwrap();
+        assert_eq!(call(&mut client, &["SET", "early", "1"]), ok());
+        // The end waits for it.
+        client.send_request(&["EVAL", SLOW, "1", "late"]).unwrap();
+        signal(&first, "-TERM");
+        let (port, mut is_refused) = (first.address().port().to_string(), false);
+        while Server::start(tarn(), &["--port", &port]).is_err() {
+            is_refused = true;
+        }
+        assert!(first.dir().join("dump.rdb").exists());
+        is_refused
+    };
+    assert!((0..5).any(is_seen));
 }

@@ -16,7 +16,7 @@ use config::{Config, LogLevel, Startup, UsersFrom};
 use engine::Attention;
 use net::{descriptors, encryption, listen::Listeners};
 use parking_lot::Mutex;
-use server::server::Server;
+use server::server::{Ending, Server};
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -176,10 +176,25 @@ fn listen(proxy: &Arc<Proxy>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let proxy = proxy.clone();
     let listen = async {
-        tokio::join!(heard::follow(proxy.clone()), replicas::follow(proxy.clone()), bandwidth::follow(proxy))
+        tokio::join!(
+            heard::follow(proxy.clone()),
+            replicas::follow(proxy.clone()),
+            bandwidth::follow(proxy.clone()),
+            leave_at_end(proxy)
+        )
     };
     let run = move || LocalSet::new().block_on(&runtime, listen);
     std::thread::Builder::new().name("hear".to_owned()).spawn(run).map(drop)
+}
+
+/// Who comes while the process ends is refused at once, and does not wait in a queue at which nobody looks. A server's port keeps others from its files until its
+/// very end; a proxy has none but a `unixsocket`, which it removes last.
+async fn leave_at_end(proxy: Arc<Proxy>) {
+    let host = &proxy.host;
+    let _ = host.ending().wait_for(|ending| *ending != Ending::NotYet).await;
+    if host.engine.config.unixsocket().is_empty() {
+        host.net.doors.leave();
+    }
 }
 
 /// What the directives say is behind it.

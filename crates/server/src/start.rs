@@ -460,8 +460,6 @@ impl Front {
             };
             supervision::notify(server, "STOPPING=1");
             server.stop_with(status, scripts);
-            // Who comes now is refused at once, and does not wait in a queue at which nobody looks.
-            server.net.doors.leave();
             tokio::select! {
                 _ = signals.meanwhile(all_gone.recv()) => Ok(status),
                 () = script_outlasts(server, scripts) => leave_script_behind(server, status, scripts),
