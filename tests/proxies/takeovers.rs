@@ -325,3 +325,28 @@ fn one_that_has_gone_takes_nothing_over_and_where_that_is_found_out_late_the_end
     wait_until("it ends", || line.proxied.proxy.ended().unwrap().is_some());
     assert_eq!(line.proxied.proxy.ended().unwrap().unwrap().code(), Some(1));
 }
+
+#[test]
+fn a_process_that_comes_while_the_one_before_ends_waits_for_its_end_and_serves() {
+    // Where the machine has no time it has ended before that is seen.
+    let is_seen = |_| {
+        let mut line = Line::begin(&[]);
+        let [mut client, mut other] = [0; 2].map(|_| line.connect());
+        let key = line.proxied.key(0);
+        assert_eq!(call(&mut client, &["SET", &key, "v"]), ok());
+        signal(&line.proxied.shards[0], "-STOP");
+        client.send_request(&["GET", &key]).unwrap();
+        wait_until("it is under way", || ask(&mut other, &["INFO", "shards"]).contains("under_way=1"));
+        signal(&line.proxied.proxy, "-TERM");
+        wait_until("nobody is let in", || line.proxied.proxy.connect().is_err());
+        // It has no sockets to hand over any more.
+        let is_there = line.proxied.proxy.ended().unwrap().is_none();
+        let mut next = line.next();
+        signal(&line.proxied.shards[0], "-CONT");
+        wait_until("the old one ends", || line.proxied.proxy.ended().unwrap().is_some());
+        assert!(next.ended().unwrap().is_none());
+        assert_eq!(call(&mut line.connect(), &["GET", &key]), text("v"));
+        is_there
+    };
+    assert!((0..5).any(is_seen));
+}

@@ -15,6 +15,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recv, recvmsg, sendmsg,
 };
+use server::server::Ending;
 use server::supervision;
 use socket2::Socket;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -39,6 +40,8 @@ const LEFT: &[u8] = b"left\n";
 const SOCKETS_MAX: usize = 64;
 /// How long the other process may take to say something.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// So often one that closes without a word is asked anew: it ends, or another process takes over from it just now.
+const TRIES: u32 = 50;
 /// So often nobody is seen before nobody is there.
 const LOOKS_MIN: u32 = 10;
 /// How often it is looked whether the last connection has ended.
@@ -70,21 +73,35 @@ pub fn take(config: &config::Config) -> io::Result<Taken> {
     if !config.unixsocket().is_empty() {
         return Err(io::Error::other("a proxy with `proxy-takeover` does not listen on a `unixsocket`"));
     }
-    match UnixStream::connect(&path) {
-        Ok(from) => receive(from).map_err(in_context),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Taken::default()),
+    for _ in 0..TRIES {
+        if let Some(taken) = try_to_take(&path).map_err(in_context)? {
+            return Ok(taken);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(in_context(io::Error::other(
+        "the proxy that ran ends, or another process takes over from it just now",
+    )))
+}
+
+/// Takes them if they can be had now; None: who has them closes without a word.
+fn try_to_take(path: &Path) -> io::Result<Option<Taken>> {
+    match UnixStream::connect(path) {
+        Ok(from) => receive(from),
+        // Nobody has the addresses any more.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Taken::default())),
         // What is no socket takes no connection either, and is not to be lost to one.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Fs::Real.is_socket(&path) => {
-            Ok(Taken::default())
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Fs::Real.is_socket(path) => {
+            Ok(Some(Taken::default()))
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            Err(in_context(io::Error::other("what lies there is no socket")))
+            Err(io::Error::other("what lies there is no socket"))
         }
-        Err(error) => Err(in_context(error)),
+        Err(error) => Err(error),
     }
 }
 
-fn receive(from: UnixStream) -> io::Result<Taken> {
+fn receive(from: UnixStream) -> io::Result<Option<Taken>> {
     from.set_read_timeout(Some(PATIENCE))?;
     let mut greeting = [0; GREETING.len()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
@@ -103,14 +120,12 @@ fn receive(from: UnixStream) -> io::Result<Taken> {
         }
     }
     if bytes == 0 {
-        return Err(io::Error::other(
-            "the proxy that ran ends, or another process takes over from it just now",
-        ));
+        return Ok(None);
     }
     if greeting[..bytes] != *GREETING || sockets.is_empty() {
         return Err(io::Error::other("what listens there is no proxy that can be taken over"));
     }
-    Ok(Taken { sockets, from: Some(from) })
+    Ok(Some(Taken { sockets, from: Some(from) }))
 }
 
 /// All of this process serves: the old one is told so, and the next new one may come to this one.
@@ -229,6 +244,12 @@ fn give(proxy: &Proxy, mut to: UnixStream) -> io::Result<UnixStream> {
     to.set_read_timeout(Some(PATIENCE))?;
     proxy.net().doors.set_shared(true);
     let sockets = proxy.net().doors.sockets()?;
+    if sockets.is_empty() && *proxy.host.ending().borrow() != Ending::NotYet {
+        // Who comes now hears of the end when it has come: then the addresses are free.
+        loop {
+            std::thread::park();
+        }
+    }
     let descriptors: Vec<_> = sockets.iter().map(Socket::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
