@@ -122,6 +122,7 @@ fn config_servers_that_are_of_no_use_are_told_of() {
     assert!(is_sound && told.contains("config server  of cluster "), "{told}");
     let (is_sound, told) = check(&["--proxy-config-servers", &format!("{NOBODY},{node},{place}")]);
     assert!(!is_sound && told.contains("16384 slots  Tarn"), "{told}");
+    assert!(!told.contains("has told where the cluster's nodes are"), "that is said in a log: {told}");
     for why in ["Connection refused", "ERR unknown command 'TOPOLOGY'"] {
         assert!(told.contains(&format!("config server  OF NO USE: {why}")), "{told}");
     }

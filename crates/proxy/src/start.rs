@@ -98,9 +98,9 @@ pub fn run(args: &[String]) -> ExitCode {
 /// Looks whether what a proxy would be in front of is there. False: it is not.
 fn check(config: Config) -> io::Result<bool> {
     server::start::check_names(&config).map_err(io::Error::other)?;
-    // What the log would say is printed.
-    logger::set_level(LogLevel::Nothing);
     let host = server::assembly::new(config, 1);
+    // What the log would say is printed. The directives have set the level by now.
+    logger::set_level(LogLevel::Nothing);
     encryption::begin(&host.net.tls, &host.engine.config)?;
     let upstream = upstream(&host).map_err(io::Error::other)?;
     Ok(check::run(&host, &upstream))
