@@ -30,8 +30,8 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
     let own = own_descriptors(config);
     let wanted = u64::from(config.maxclients());
     let (before, _) = Resource::NOFILE.get()?;
-    let limit =
-        raise_to(wanted + own + more_for_store(config) + more_for_waiting(config, config.maxclients()))?;
+    let more = more_for_store(config) + more_for_waiting(config, config.maxclients());
+    let limit = raise(wanted + own, more, raise_to)?;
     if limit > before {
         log!(Notice, "Raised the limit of open files from {before} to {limit}");
     }
@@ -65,7 +65,7 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
 /// If the system does not tell its limit.
 pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
     let own = own_descriptors(config);
-    let limit = raise_to(u64::from(maxclients) + own + more_for_waiting(config, maxclients))?;
+    let limit = raise(u64::from(maxclients) + own, more_for_waiting(config, maxclients), raise_to)?;
     Ok(limit.saturating_sub(own))
 }
 
@@ -113,6 +113,15 @@ fn num_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Raises the limit to what is wanted and more, or at least to what is wanted: what is too much by a system's measure gives a privileged process no more than its
+/// hard limit.
+fn raise(wanted: u64, more: u64, raise_to: impl Fn(u64) -> io::Result<u64>) -> io::Result<u64> {
+    match raise_to(wanted + more)? {
+        limit if limit < wanted => raise_to(wanted),
+        limit => Ok(limit),
+    }
+}
+
 /// Raises the limit of open files to `wanted`, or as far as possible; returns what it is then.
 fn raise_to(wanted: u64) -> io::Result<u64> {
     let (soft, hard) = Resource::NOFILE.get()?;
@@ -139,6 +148,17 @@ mod tests {
         let (before, _) = Resource::NOFILE.get().unwrap();
         assert!(raise_to(1).unwrap() >= before);
         assert!(clients_possible(&Config::defaults(), 10).unwrap() >= 10);
+    }
+
+    #[test]
+    fn what_is_more_than_wanted_takes_nothing_from_what_is() {
+        // Privileged: the hard limit is 500, and the system has 1000.
+        let raise_to = |limit| Ok(if limit > 1000 { 500 } else { limit });
+        let raised = |wanted, more| raise(wanted, more, raise_to).unwrap();
+        assert_eq!(
+            [raised(700, 100), raised(700, 700), raised(400, 700), raised(1100, 0)],
+            [800, 700, 500, 500]
+        );
     }
 
     fn read(text: &str) -> Box<Config> {
