@@ -25,6 +25,8 @@ const NODES_FIRST: Duration = Duration::from_secs(4);
 /// How often a config server is asked whether the node that tells was left behind: always, and where something says that slots are elsewhere, or a node is lost.
 const CHECKED_EVERY: Duration = ASKED_EVERY;
 const CHECKED_AGAIN: Duration = Duration::from_secs(2);
+/// For how long one config server after the other is asked that when a proxy begins.
+const CHECKED_FIRST: Duration = Duration::from_secs(5);
 
 /// What is behind the proxy, as the directives say it.
 pub struct Named {
@@ -131,12 +133,13 @@ impl Asking {
         Some(self.take(said))
     }
 
-    /// The same by each of them in turn, until one can tell.
+    /// The same by each of them in turn, until one can tell, or a start has waited for long enough.
     pub fn check_by_any(&mut self, known: &Routes) -> Option<Routes> {
         let count = self.config_servers.as_ref().map_or(0, ConfigServers::count);
+        let begun = Instant::now();
         for _ in 0..count {
             let later = self.check(known);
-            if self.checked.is_some_and(|(_, has_told)| has_told) {
+            if self.checked.is_some_and(|(_, has_told)| has_told) || begun.elapsed() > CHECKED_FIRST {
                 return later;
             }
         }

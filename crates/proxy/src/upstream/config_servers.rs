@@ -21,7 +21,7 @@ use wire::Value;
 
 /// How long it may take to reach one, and each of its answers: for its store it waits two seconds at most.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it may take to reach one, and each bit of its answer, where nodes answer: whoever follows these waits for it.
+/// How long it may take to reach one, and each bit of its answer, where nodes answer: whoever follows these waits for it. All of the answer may take [`PATIENCE`].
 const CHECKING: Duration = Duration::from_secs(1);
 /// How soon they are asked again that were asked in vain: each time they read their store.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ fn later_by(host: &Arc<Server>, place: &Node, revision: u64) -> io::Result<Optio
     let address = Address { host: place.host.clone(), port: place.port };
     let mut asking = Asking::to(host, &address, TlsBy::Cluster, CHECKING)?;
     asking.say(&[b"TOPOLOGY", b"FOLLOW", revision.to_string().as_bytes()])?;
-    match asking.receive_long()? {
+    match asking.receive_long_before(Instant::now() + PATIENCE)? {
         Value::Bulk(text) if text.is_empty() || text.starts_with(SILENT) => Ok(None),
         told => read(host, &told).map(Some),
     }

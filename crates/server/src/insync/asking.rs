@@ -41,8 +41,8 @@ pub fn said(error: &io::Error) -> Option<&str> {
 enum Until {
     /// All of it is to be there then.
     All(Instant),
-    /// Some of it is to come so often.
-    Each(Duration),
+    /// Some of it is to come so often, and all of it is to be there then, if that is said.
+    Each(Duration, Option<Instant>),
 }
 
 /// A connection on which one asks and waits.
@@ -162,7 +162,16 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// As [`Asking::ask`]; `TimedOut`.
     pub fn receive_long(&mut self) -> io::Result<Value> {
-        let (server, until) = (self.server, Until::Each(self.patience));
+        let (server, until) = (self.server, Until::Each(self.patience, None));
+        self.receive_by(until, &mut || look(server))
+    }
+
+    /// The same, until then.
+    ///
+    /// # Errors
+    /// As [`Asking::receive_long`].
+    pub fn receive_long_before(&mut self, deadline: Instant) -> io::Result<Value> {
+        let (server, until) = (self.server, Until::Each(self.patience, Some(deadline)));
         self.receive_by(until, &mut || look(server))
     }
 
@@ -178,7 +187,8 @@ impl<'s> Asking<'s> {
             }
             self.outgoing.set_deadline(match until {
                 Until::All(deadline) => deadline,
-                Until::Each(patience) => Instant::now() + patience,
+                Until::Each(patience, None) => Instant::now() + patience,
+                Until::Each(patience, Some(deadline)) => deadline.min(Instant::now() + patience),
             });
             buffer.resize(READ_BYTES, 0);
             match self.outgoing.read(&mut buffer, look)? {

@@ -349,3 +349,26 @@ fn a_config_server_whose_store_was_put_back_is_told_of_by_who_looks() {
     assert!(look(&places[0]).is_err_and(|why| why.contains("it was put back")));
     assert!(look(&places[1]).is_ok_and(|what| what.contains("revision 9")));
 }
+
+#[test]
+fn those_that_never_come_to_an_end_hold_up_no_start() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let drips = || {
+        let (listener, asked) = (TcpListener::bind("127.0.0.1:0").unwrap(), asked.clone());
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            asked.fetch_add(1, Ordering::SeqCst);
+            let _ = socket.write_all(b"$1000000\r\n");
+            while socket.write_all(b"x").is_ok() {
+                std::thread::sleep(CHECKING / 5);
+            }
+        });
+        Node { host: "127.0.0.1".to_owned(), port }
+    };
+    let named = Named { nodes: Vec::new(), config_servers: (0..20).map(|_| drips()).collect() };
+    let mut follower = Follower::new(named, &Arc::default(), host(""));
+    assert!(follower.check_by_any(&Routes::empty(true)).is_none());
+    // Each has all the time that an answer may take, and after the second there is none left.
+    assert!((1..=5).contains(&asked.load(Ordering::SeqCst)));
+}
