@@ -162,7 +162,7 @@ impl Fs {
     /// Whether a path leads to a socket, whoever listens there.
     pub fn is_socket(&self, path: &Path) -> bool {
         match self {
-            Fs::Real => real::is_socket(path),
+            Fs::Real => real::leads_to_socket(path),
             Fs::Simulated(_) => false,
         }
     }

@@ -180,3 +180,18 @@ fn a_disk_says_how_much_is_left_and_a_missing_folder_none() {
     assert!(Fs::Real.bytes_left(&std::env::temp_dir()).unwrap() > 0);
     assert!(Fs::Real.bytes_left(Path::new("/proc/none")).is_err());
 }
+
+#[test]
+fn what_leads_to_a_socket_is_looked_at_and_what_is_one_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [socket, link] = ["socket", "link"].map(|name| dir.path().join(name));
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    std::os::unix::fs::symlink(&socket, &link).unwrap();
+    assert!(
+        [&socket, &link, &dir.path().to_owned()].map(|path| Fs::Real.is_socket(path)) == [true, true, false]
+    );
+    for path in [&link, &socket] {
+        Fs::Real.remove_socket(path).unwrap();
+    }
+    assert!(std::fs::symlink_metadata(&link).is_ok() && !socket.exists());
+}
