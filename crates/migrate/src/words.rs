@@ -48,7 +48,8 @@ pub fn act(request: &Request<'_>) -> Act {
         b"move" => Act::Whole,
         b"copy" if (3..request.len()).any(|at| request.arg(at).eq_ignore_ascii_case(b"db")) => Act::Whole,
         b"eval" | b"evalsha" | b"fcall" => scripts(request),
-        _ => match table::find(&name) {
+        // What a subcommand of XGROUP is about, the container's row does not say.
+        _ => match table::find(&name).and_then(|command| table::find_within(command, request)) {
             // Who finds keys relies on the number of words.
             Some(command) if command.row.accepts(request.len()) => {
                 let mut positions = Vec::new();
@@ -133,6 +134,16 @@ mod tests {
         assert_eq!(is("INCR k"), Act::Keys(vec![1]));
         assert_eq!(is("RENAME a b"), Act::Keys(vec![1, 2]));
         assert_eq!(is("EVAL s 2 a b c"), Act::Keys(vec![3, 4]));
+        for line in [
+            "XGROUP CREATE s g 0",
+            "xgroup setid s g 0 ENTRIESREAD 1",
+            "XGROUP CREATECONSUMER s g c",
+            "XGROUP DELCONSUMER s g c",
+            "XGROUP DESTROY s g",
+        ] {
+            assert_eq!(is(line), Act::Keys(vec![2]), "{line}");
+        }
+        assert_eq!((is("XGROUP HELP"), is("XGROUP NONE s g")), (Act::Unknown, Act::Unknown));
         assert_eq!(
             (is("EVAL s 0 a"), is("EVAL s 9 a"), is("JSON.SET k . 1")),
             (Act::Unknown, Act::Unknown, Act::Unknown)
@@ -149,7 +160,18 @@ mod tests {
 
     #[test]
     fn requests_with_too_few_words_are_not_known() {
-        for line in ["SORT", "ZUNIONSTORE", "BLMPOP", "LMPOP", "MSETEX", "GEORADIUS", "SET", "XREADGROUP"] {
+        for line in [
+            "SORT",
+            "ZUNIONSTORE",
+            "BLMPOP",
+            "LMPOP",
+            "MSETEX",
+            "GEORADIUS",
+            "SET",
+            "XREADGROUP",
+            "XGROUP",
+            "",
+        ] {
             assert_eq!(with(line, act), Act::Unknown, "{line}");
         }
     }
