@@ -47,9 +47,10 @@ fn score(word: &Value) -> Value {
     number.map_or_else(|| word.clone(), |number| Value::Bulk(format!("{:?}", number + 0.0).into_bytes()))
 }
 
-/// What XINFO GROUPS says that is compared: names, how many are pending, and up to where each has read.
+/// What XINFO GROUPS says that is compared: names, how many are pending, and up to where each has read. Not how many consumers there are: XCLAIM and
+/// XAUTOCLAIM make one even if they claim nothing, and not every source's stream tells that.
 pub fn groups(reply: &Value) -> Vec<Vec<Value>> {
-    const COMPARED: [&[u8]; 4] = [b"name", b"consumers", b"pending", b"last-delivered-id"];
+    const COMPARED: [&[u8]; 3] = [b"name", b"pending", b"last-delivered-id"];
     let Value::Array(groups) = reply else { return Vec::new() };
     let compared = |group: &Value| {
         let Value::Array(words) = group else { return Vec::new() };
@@ -95,5 +96,22 @@ mod tests {
         assert!(!is_same(b"zset", &["a", "0.30000000000000004"], &["a", "0.3"]));
         assert!(!is_same(b"zset", &["a", "inf"], &["a", "-inf"]));
         assert!(!is_same(b"zset", &["0.30", "1"], &["0.3", "1"]));
+    }
+
+    #[test]
+    fn consumers_that_have_nothing_do_not_count() {
+        let group = |consumers, pending| {
+            let words = [
+                bulk("name"),
+                bulk("g"),
+                bulk("consumers"),
+                Value::Int(consumers),
+                bulk("pending"),
+                Value::Int(pending),
+            ];
+            groups(&Value::Array(vec![Value::Array(words.to_vec())]))
+        };
+        assert_eq!(group(1, 5), group(2, 5));
+        assert_ne!(group(1, 5), group(1, 4));
     }
 }
