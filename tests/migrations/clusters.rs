@@ -5,6 +5,7 @@ use crate::bench_cluster::redis_cluster;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::guided::Guided;
 use crate::proxies::Proxied;
+use crate::tarn;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -384,6 +385,36 @@ fn servers_behind_a_proxy_may_be_older_than_it_says_to_be() {
     let mut import = Import::begin(source.address(), to, &["--verify", "--until-caught-up"]);
     assert!(import.wait().success(), "{}", import.output());
     import.await_words("the values of 1 keys are the same");
+}
+
+#[test]
+fn groups_that_are_used_scores_and_far_moments_come_through_a_proxy() {
+    let (source, proxied) = (redis(&[]), Proxied::of((&tarn(), &["--edition", "memory"]), 2, &[]));
+    let mut client = source.connect().unwrap();
+    for line in ["ZADD scores 0.3 a 3.14 b -0 c", "SET early v", "PEXPIREAT early 253402300799999"] {
+        call_line_well(&mut client, line);
+    }
+    let to = proxied.proxy.address();
+    let mut import = Import::begin(source.address(), to, &["--verify"]);
+    import.await_stream();
+    for line in [
+        "XADD stream 1-1 f v",
+        "XGROUP CREATE stream g 0",
+        "XREADGROUP GROUP g reader STREAMS stream >",
+        "XGROUP CREATECONSUMER stream g idle",
+        "XGROUP SETID stream g 0",
+        "SET late v",
+        "EXPIRE late 100000000000",
+    ] {
+        call_line_well(&mut client, line);
+    }
+    let output = import.cut_over();
+    assert!(output.contains("the values of 4 keys are the same"), "{output}");
+    let mut here = Client::connect(to).unwrap();
+    assert_eq!(call(&mut here, &["PEXPIRETIME", "early"]), Value::Int(253_402_300_799_999));
+    for question in [&["PEXPIRETIME", "late"][..], &["XPENDING", "stream", "g"]] {
+        assert_eq!(call(&mut here, question), call(&mut client, question));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Import, Load, any_requests, await_copy, fill, must_be_equal, redis, tarn_server};
 use std::process::Command;
-use testkit::ask::{call_line, call_line_well, call_well};
+use testkit::ask::{ask, call_line, call_line_well, call_well};
 use testkit::{Budget, Relay, Server, Way};
 
 fn signal(server: &Server, signal: &str) {
@@ -30,6 +30,26 @@ fn a_run_takes_over_from_one_that_lives_and_nothing_is_done_twice() {
     must_be_equal(&source, target.address());
     assert!(!output.contains("copied anew"), "{output}");
     load.end(&[&source]);
+}
+
+#[test]
+fn what_an_earlier_version_had_begun_is_begun_anew() {
+    let (source, target) = (redis(&[]), tarn_server());
+    fill(&source);
+    let mut import = Import::begin(source.address(), target.address(), &[]);
+    import.await_stream();
+    import.signal("-KILL");
+    import.wait();
+    let (mut here, key) = (target.connect().unwrap(), "tarn-migrate:state:0");
+    let state = ask(&mut here, &["GET", key]);
+    assert!(state.starts_with("follows "), "{state}");
+    call_well(&mut here, &["SET", key, &state.replace("follows", "following")]);
+    // As that version held it.
+    call_well(&mut here, &["PEXPIREAT", "key1", "101800000000000"]);
+    let mut import = Import::begin(source.address(), target.address(), &["--verify"]);
+    import.await_stream_behind("what an earlier copy has left in the target is removed");
+    import.cut_over();
+    must_be_equal(&source, target.address());
 }
 
 #[test]

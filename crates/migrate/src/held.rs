@@ -10,12 +10,18 @@
 use wire::Request;
 use wire::number::parse_int;
 
-/// How much later: some 3,000 years, which fits wherever a time to live does, and is further than any that somebody means.
-pub const HELD_BY_MS: u64 = 100_000_000_000_000;
+/// How much later: some 127 million years, so that nobody means a moment as far as one that is held, and what is put right twice is right.
+pub const HELD_BY_MS: u64 = 4_000_000_000_000_000_000;
+
+/// The furthest moment, or time from now, that is held as it is. What is further becomes this: it fits, and is not taken for a held one once it was put right.
+const FURTHEST_MS: u64 = HELD_BY_MS / 2;
+
+// Servers count signed milliseconds, and add the time that it is to what counts from now.
+const _: () = assert!(FURTHEST_MS + HELD_BY_MS + FURTHEST_MS < i64::MAX as u64);
 
 /// The moment that a key has in the target while data come.
 pub fn later(at_ms: u64) -> u64 {
-    at_ms.saturating_add(HELD_BY_MS)
+    at_ms.min(FURTHEST_MS) + HELD_BY_MS
 }
 
 /// The moment that was meant, of one that is held.
@@ -34,11 +40,11 @@ enum Unit {
 pub fn hold(request: &Request<'_>) -> Option<Vec<Vec<u8>>> {
     let (at, unit) = time_of(request)?;
     let number = parse_int(request.get(at)?)?;
-    let by = match unit {
-        Unit::Seconds => HELD_BY_MS / 1000,
-        Unit::Milliseconds => HELD_BY_MS,
+    let (by, furthest) = match unit {
+        Unit::Seconds => (HELD_BY_MS / 1000, FURTHEST_MS / 1000),
+        Unit::Milliseconds => (HELD_BY_MS, FURTHEST_MS),
     };
-    let later = number.checked_add(i64::try_from(by).ok()?)?;
+    let later = number.min(i64::try_from(furthest).ok()?).checked_add(i64::try_from(by).ok()?)?;
     let mut words: Vec<Vec<u8>> = request.iter().map(<[u8]>::to_vec).collect();
     words[at] = later.to_string().into_bytes();
     Some(words)
@@ -118,5 +124,21 @@ mod tests {
     fn what_is_held_is_put_right() {
         assert_eq!(meant(later(1_800_000_000_123) as i64), Some(1_800_000_000_123));
         assert_eq!((meant(1_800_000_000_123), meant(-1)), (None, None));
+    }
+
+    #[test]
+    fn far_moments_are_held_and_are_not_taken_for_held_ones() {
+        // The end of the year 9999, and a hundred billion seconds from 2026 on.
+        for at in [253_402_300_799_999, 100_001_796_000_000_000] {
+            assert_eq!(meant(later(at) as i64), Some(at));
+            assert_eq!(meant(at as i64), None);
+            assert_eq!(held(&format!("PEXPIREAT k {at}")), Some(format!("PEXPIREAT k {}", later(at))));
+        }
+        assert_eq!(meant(later(u64::MAX) as i64), Some(FURTHEST_MS));
+        assert_eq!(meant(FURTHEST_MS as i64), None);
+        let furthest = FURTHEST_MS + HELD_BY_MS;
+        assert_eq!(held(&format!("PEXPIREAT k {}", i64::MAX)), Some(format!("PEXPIREAT k {furthest}")));
+        let seconds = furthest / 1000;
+        assert_eq!(held(&format!("SETEX k {} v", i64::MAX / 1000)), Some(format!("SETEX k {seconds} v")));
     }
 }
