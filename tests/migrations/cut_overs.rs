@@ -291,12 +291,12 @@ fn what_is_written_when_all_times_are_right_already_is_found() {
         call_line_well(&mut client, &format!("SET key{number} v EX 5000"));
     }
     let relay = Relay::to(target.address()).unwrap();
-    let mut import = slow_end(&source, &target, &relay, &[]);
+    let mut import = slow_end(&source, &target, &relay, &["--verify"]);
     relay.throttle(Way::There, 3 * SLOW);
     wait_until("all times are right", || held_back(&mut here, KEYS) == 0);
     relay.throttle(Way::There, SLOW);
     let passed = relay.passed(Way::There);
-    wait_until("they are gone over again", || relay.passed(Way::There) > passed + 3 * SLOW);
+    wait_until("values are compared", || relay.passed(Way::There) > passed + 3 * SLOW);
     // At once, since writers are told to wait again and again.
     client.pipeline(&[&["CLIENT", "UNPAUSE"][..], &["SET", "key1", "2"]].map(<[&str]>::to_vec)).unwrap();
     relay.mend();
