@@ -2,6 +2,7 @@
 
 use super::{agree, field, follow, follower, master, wait_until, write};
 use crate::{info, tarn};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
@@ -210,16 +211,22 @@ fn types_of_file(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-#[test]
-fn a_copy_of_version_9_has_the_types_of_its_time() {
-    let master = master("memory", &["--repl-rdb-version", "9"]);
-    let mut client = master.connect().unwrap();
-    fill_with_all_types(&mut client);
+/// Has redis-cli take a copy; gives its file.
+fn take_by_tool(master: &Server) -> PathBuf {
     let to = master.dir().join("taken.rdb");
     let port = master.address().port().to_string();
     let taken =
         testkit::process::bounded("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
     assert!(taken.status.success(), "{taken:?}");
+    to
+}
+
+#[test]
+fn a_copy_of_version_9_has_the_types_of_its_time() {
+    let master = master("memory", &["--repl-rdb-version", "9"]);
+    let mut client = master.connect().unwrap();
+    fill_with_all_types(&mut client);
+    let to = take_by_tool(&master);
     let bytes = std::fs::read(&to).unwrap();
     assert!(bytes.starts_with(b"REDIS0009"));
     let mut types = types_of_file(&bytes);
@@ -254,11 +261,7 @@ fn tools_take_a_copy() {
     let master = master("memory", &[]);
     let mut client = master.connect().unwrap();
     call(&mut client, &["DEBUG", "POPULATE", "1000"]);
-    let to = master.dir().join("taken.rdb");
-    let port = master.address().port().to_string();
-    let taken =
-        testkit::process::bounded("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
-    assert!(taken.status.success(), "{taken:?}");
+    let to = take_by_tool(&master);
     let bytes = std::fs::read(&to).unwrap();
     assert!(bytes.starts_with(b"REDIS0010"));
     let reader = value::rdb::file::FileReader::open(&bytes[..]);

@@ -13,6 +13,18 @@ struct Midway {
 const COUNTERS: usize = 2000;
 
 impl Midway {
+    /// The third has its copy, and does nothing yet of what came behind it; the first is gone. Gives a client of the third.
+    fn paused(edition: &str) -> (Midway, Client) {
+        let mut midway = Midway::new(edition);
+        let mut paused = midway.third.connect().unwrap();
+        call_well(&mut paused, &["CLIENT", "PAUSE", "3600000", "WRITE"]);
+        count_up(&mut midway.first.connect().unwrap());
+        await_all(&midway.second, &midway.first);
+        midway.end_copy();
+        midway.first.kill();
+        (midway, paused)
+    }
+
     fn new(edition: &str) -> Midway {
         let [first, second] = [server("durable"), server("durable")];
         let third = server_with(edition, &["--save", ""]);
@@ -75,13 +87,7 @@ fn a_place_within_what_came_behind_a_copy_is_not_gone_back_to() {
 #[test]
 fn who_has_not_passed_its_copy_is_gone_on_with_by_nobody_else() {
     for (edition, restarts) in [("memory", false), ("durable", false), ("durable", true)] {
-        let mut midway = Midway::new(edition);
-        let mut paused = midway.third.connect().unwrap();
-        call_well(&mut paused, &["CLIENT", "PAUSE", "3600000", "WRITE"]);
-        count_up(&mut midway.first.connect().unwrap());
-        await_all(&midway.second, &midway.first);
-        midway.end_copy();
-        midway.first.kill();
+        let (mut midway, mut paused) = Midway::paused(edition);
         assert_eq!(call(&mut midway.second.connect().unwrap(), &["REPLICAOF", "NO", "ONE"]), ok());
         match restarts {
             true => midway.third.restart().unwrap(),
@@ -94,13 +100,7 @@ fn who_has_not_passed_its_copy_is_gone_on_with_by_nobody_else() {
 #[test]
 fn who_becomes_the_master_before_it_has_passed_its_copy_is_copied_from() {
     for edition in ["memory", "durable"] {
-        let mut midway = Midway::new(edition);
-        let mut paused = midway.third.connect().unwrap();
-        call_well(&mut paused, &["CLIENT", "PAUSE", "3600000", "WRITE"]);
-        count_up(&mut midway.first.connect().unwrap());
-        await_all(&midway.second, &midway.first);
-        midway.end_copy();
-        midway.first.kill();
+        let (midway, mut paused) = Midway::paused(edition);
         assert_eq!(call(&mut paused, &["REPLICAOF", "NO", "ONE"]), ok());
         call_well(&mut paused, &["CLIENT", "UNPAUSE"]);
         assert_copied(&midway.second, &midway.third);

@@ -79,30 +79,23 @@ fn look_at(host: &Server, node: &Node, is_of_cluster: bool) -> Result<String, St
     // Who has the last one has those before it.
     let last = host.engine.config.databases().saturating_sub(1);
     let replies = upstream::ask(host, node, &["INFO server", "INFO replication", &format!("SELECT {last}")])?;
-    if let Some(Value::Bulk(server)) = replies.first()
-        && !is_of_cluster
-        && field(server, "redis_mode").as_deref() == Some("cluster")
-    {
+    let mode = replies.first().and_then(|server| upstream::field(server, "redis_mode"));
+    if !is_of_cluster && mode.as_deref() == Some("cluster") {
         return Err("it is a node of a cluster, whose slots move: `proxy-cluster` names such".to_owned());
     }
     if let Some(Value::Error(line)) = replies.last() {
         let line = String::from_utf8_lossy(line);
         return Err(if replies.len() == 3 { format!("database {last}: {line}") } else { line.into_owned() });
     }
-    let [Value::Bulk(server), Value::Bulk(replication), _] = &replies[..] else {
+    let [server @ Value::Bulk(_), replication @ Value::Bulk(_), _] = &replies[..] else {
         return Err("it does not say what it is".to_owned());
     };
     let names = [("tarn_version", "Tarn"), ("valkey_version", "Valkey"), ("redis_version", "Redis")];
-    let what = names.iter().find_map(|(name, what)| Some(format!("{what} {}", field(server, name)?)));
-    match field(replication, "role").as_deref() {
+    let what =
+        names.iter().find_map(|(name, what)| Some(format!("{what} {}", upstream::field(server, name)?)));
+    match upstream::field(replication, "role").as_deref() {
         Some("master") => Ok(format!("{}, a master", what.unwrap_or_else(|| "a server".to_owned()))),
         Some(role) => Err(format!("its role is {role}: it takes no writes")),
         None => Err("it does not say whether it is a master".to_owned()),
     }
-}
-
-/// A field of a server's INFO.
-fn field(info: &[u8], name: &str) -> Option<String> {
-    let text = String::from_utf8_lossy(info).into_owned();
-    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }

@@ -91,7 +91,7 @@ fn try_to_take(path: &Path) -> io::Result<Option<Taken>> {
         // Nobody has the addresses any more.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Taken::default())),
         // What is no socket takes no connection either, and is not to be lost to one.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Fs::Real.is_socket(path) => {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Fs::Real.leads_to_socket(path) => {
             Ok(Some(Taken::default()))
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -326,8 +326,8 @@ fn look_at(replies: &[Value], known: &Routes, asked: &Node) -> Result<Said, Stri
 /// A line of CLUSTER INFO.
 const DOWN: &[u8] = b"cluster_state:fail";
 
-/// A field of a node's CLUSTER INFO.
-fn field(info: &Value, name: &str) -> Option<String> {
+/// A field of what INFO or CLUSTER INFO says.
+pub fn field(info: &Value, name: &str) -> Option<String> {
     let Value::Bulk(info) = info else { return None };
     let text = String::from_utf8_lossy(info);
     let told = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

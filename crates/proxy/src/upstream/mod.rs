@@ -17,6 +17,7 @@ pub use identity::ClusterId;
 
 use crate::losses::Losses;
 use cluster::Asking;
+pub use cluster::field;
 use parking_lot::{Mutex, RwLock};
 use server::server::Server;
 use std::fmt;

@@ -160,7 +160,7 @@ impl Fs {
     }
 
     /// Whether a path leads to a socket, whoever listens there.
-    pub fn is_socket(&self, path: &Path) -> bool {
+    pub fn leads_to_socket(&self, path: &Path) -> bool {
         match self {
             Fs::Real => real::leads_to_socket(path),
             Fs::Simulated(_) => false,

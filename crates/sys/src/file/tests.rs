@@ -188,7 +188,8 @@ fn what_leads_to_a_socket_is_looked_at_and_what_is_one_is_removed() {
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     std::os::unix::fs::symlink(&socket, &link).unwrap();
     assert!(
-        [&socket, &link, &dir.path().to_owned()].map(|path| Fs::Real.is_socket(path)) == [true, true, false]
+        [&socket, &link, &dir.path().to_owned()].map(|path| Fs::Real.leads_to_socket(path))
+            == [true, true, false]
     );
     for path in [&link, &socket] {
         Fs::Real.remove_socket(path).unwrap();
