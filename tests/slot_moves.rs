@@ -470,6 +470,44 @@ fn clients_are_served_while_the_target_does_not_hear_that_slots_switch() {
     );
 }
 
+/// A client is sent to where its slot is by each move once, and not to and fro between two masters of which one hears later that the slot has moved.
+#[test]
+fn a_client_is_sent_elsewhere_once_by_each_move() {
+    const MOVES: u16 = 30;
+    let cluster = Cluster::begin(2, 1, &["--edition", "memory"]);
+    let topology = cluster.topology().expect("it is there");
+    let masters = [master(&topology, 0), master(&topology, 1)];
+    let key = format!("count{{{}}}", tags(1, |slot| slot < 100)[0]);
+    let (counted, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sent_on = thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
+        let count = || {
+            let mut clients = masters.map(|master| cluster.connect(master).expect("it is there"));
+            let mut sent_on = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                match call(&mut clients[sent_on % 2], &["INCR", &key]) {
+                    Value::Int(_) => drop(counted.fetch_add(1, Ordering::Relaxed)),
+                    moved => {
+                        assert!(is_error(&moved, "MOVED"), "{moved:?}");
+                        sent_on += 1;
+                    }
+                }
+            }
+            sent_on
+        };
+        let client = scope.spawn(count);
+        for number in 1..=MOVES {
+            let last = move_slots(&cluster, number % 2, &["0-99".to_owned()]).expect("it can be");
+            assert_eq!(wait_for_moves(&cluster, last), None);
+            let before = counted.load(Ordering::Relaxed);
+            cluster::wait_until("it is counted", || counted.load(Ordering::Relaxed) > before + 1);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        client.join().expect("it has ended")
+    });
+    assert_eq!(sent_on, usize::from(MOVES));
+}
+
 /// The master that is to have the slots stands still just when requests to them are held back.
 #[test]
 fn clients_are_served_while_the_target_stands_still_and_slots_switch() {

@@ -138,7 +138,12 @@ pub struct View {
     pub silent: Arc<BTreeSet<ServerId>>,
     /// Since when it is so who leads the shard.
     pub since: Instant,
+    /// Since when it is so which slots are about to come to it.
+    coming_since: Instant,
 }
+
+/// How long a request waits for a slot that is about to come. Whoever had it may have heard sooner that it is here.
+const COMING_MAX: Duration = Duration::from_secs(5);
 
 impl Default for View {
     fn default() -> View {
@@ -152,6 +157,7 @@ impl Default for View {
             is_removed: false,
             silent: Arc::default(),
             since: Instant::now(),
+            coming_since: Instant::now(),
         }
     }
 }
@@ -173,6 +179,13 @@ impl View {
     #[must_use]
     pub fn other_master(&self) -> Option<&Server> {
         self.topology.master_of(self.shard()?).filter(|master| Some(master.id) != self.id)
+    }
+
+    /// Whether it is about to be seen whether a slot is this server's: to whom it belongs by what has been told sends its clients here, perhaps. Where that
+    /// is not heard for a while, this server may be cut off from those who tell it, and the other one serves.
+    #[must_use]
+    pub fn awaits(&self, slot: u16) -> bool {
+        self.leads && self.routes.is_coming(slot) && self.coming_since.elapsed() < COMING_MAX
     }
 
     fn master(&self) -> Option<ServerId> {
@@ -448,9 +461,23 @@ impl View {
         let routes = Routes::new(&topology, id);
         let is_whole = routes.are_whole() || !state.settings.wants_all_slots;
         let is_up = state.has_been_told && is_confirmed && is_whole;
-        let (silent, since) = (state.silent.clone(), state.view.since);
-        let is_removed = state.is_removed;
-        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, is_removed, silent, since };
+        let (before, silent) = (&state.view, state.silent.clone());
+        let (since, coming_since, is_removed) = (before.since, before.coming_since, state.is_removed);
+        let mut view = View {
+            id,
+            topology,
+            routes,
+            leads,
+            is_up,
+            is_confirmed,
+            is_removed,
+            silent,
+            since,
+            coming_since,
+        };
+        if view.routes.coming() != before.routes.coming() {
+            view.coming_since = Instant::now();
+        }
         if view.leads != state.view.leads || view.master() != state.view.master() {
             view.since = Instant::now();
         }

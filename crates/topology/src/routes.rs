@@ -3,6 +3,7 @@
 use crate::ids::{ServerId, ShardId};
 use crate::moves::Stage;
 use crate::record::{Place, Server};
+use crate::slots::SlotRange;
 use crate::view::Topology;
 use wire::SLOTS;
 
@@ -32,6 +33,8 @@ pub struct Routes {
     served: usize,
     /// Whether slots are about to come to the own shard, or to leave it.
     switches: bool,
+    /// Those that are about to come to it.
+    coming: Vec<SlotRange>,
 }
 
 /// Bits of a word of `own_slots`.
@@ -53,6 +56,7 @@ impl Default for Routes {
             masters: Box::default(),
             served: 0,
             switches: false,
+            coming: Vec::new(),
         }
     }
 }
@@ -77,7 +81,9 @@ impl Routes {
             routes.served += range.len();
         }
         let switching = topology.moves.values().filter(|one| one.stage == Stage::Switching);
-        routes.switches = switching.clone().any(|one| Some(one.to) == own_shard);
+        let coming = switching.clone().filter(|one| Some(one.to) == own_shard);
+        routes.coming = coming.flat_map(|one| one.slots.iter().copied()).collect();
+        routes.switches = !routes.coming.is_empty();
         for range in switching.filter(|one| Some(one.from) == own_shard).flat_map(|one| &one.slots) {
             for code in &mut routes.slots[usize::from(range.first)..=usize::from(range.last)] {
                 *code = if *code == OWN { HELD } else { *code };
@@ -124,6 +130,18 @@ impl Routes {
         self.switches
     }
 
+    /// Whether a slot is another shard's, and about to be the own one's: its master there answers nobody before it has been decided whose it is.
+    #[must_use]
+    pub fn is_coming(&self, slot: u16) -> bool {
+        self.coming.iter().any(|range| range.contains(slot))
+    }
+
+    /// The slots that are about to come to the server's own shard.
+    #[must_use]
+    pub fn coming(&self) -> &[SlotRange] {
+        &self.coming
+    }
+
     /// The server's own place.
     #[must_use]
     pub fn own(&self) -> Option<Place> {
@@ -148,7 +166,6 @@ mod tests {
     use super::*;
     use crate::examples::{id, three_shards};
     use crate::moves::Move;
-    use crate::slots::SlotRange;
 
     #[test]
     fn a_slot_is_ones_own_or_its_masters() {
@@ -185,6 +202,9 @@ mod tests {
         // Who gets them does not have them yet, and what one does not have one cannot hold.
         let other = Routes::new(&topology, Some(id(3)));
         assert!(matches!(other.of(7), Route::Master(_)) && other.are_switching());
+        let coming = |slots: [u16; 4]| slots.map(|slot| other.is_coming(slot));
+        assert_eq!(coming([6, 7, 8, 9]), [false, true, true, false]);
+        assert!(routes.coming().is_empty());
         topology.moves.insert(1, switching(0, 1, 6000));
         assert!(!Routes::new(&topology, Some(id(1))).are_switching());
         topology.moves.insert(1, Move { stage: Stage::Copying, ..switching(0, 1, 7) });

@@ -91,6 +91,30 @@ fn a_store_that_has_forgotten_moves_is_known() {
 }
 
 #[test]
+fn a_slot_is_awaited_while_it_is_about_to_come() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    part.confirm();
+    let mut told = topology();
+    told.slots.set(5, Some(ShardId(1)));
+    let mut awaits = |attempt, stage: Stage| {
+        let slots = vec![SlotRange { first: 5, last: 5 }];
+        told.moves.insert(1, Move { id: 1, from: ShardId(1), to: ShardId(0), attempt, stage, slots });
+        told.revision += 1;
+        part.publish(told.clone());
+        part.view().awaits(5)
+    };
+    assert!(!awaits(1, Stage::Switching), "another server leads");
+    part.note_standing(&standing(Role::Master, 4, 1));
+    assert!(!awaits(2, Stage::Copying));
+    assert!(awaits(2, Stage::Switching));
+    assert!(!part.view().awaits(4) && !part.view().awaits(6));
+    assert!(!awaits(3, Stage::Waiting));
+    assert!(awaits(3, Stage::Switching));
+}
+
+#[test]
 fn a_server_that_stands_alone_knows_nothing() {
     let alone = part("");
     assert!(alone.get().is_none() && Seen::default().renew(&alone).is_none());

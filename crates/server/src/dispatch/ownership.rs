@@ -191,6 +191,9 @@ pub fn find(server: &Server, view: &View, slot: Result<u16, u16>, asked: &Asked)
         }
     }
     if let Route::Master(master) = route {
+        if view.awaits(slot) {
+            return Err(Cause::NotYet);
+        }
         return Err(Cause::Moved { slot, to: master.id });
     }
     let follows = server.engine.attention().contains(Attention::FOLLOWING);
