@@ -130,8 +130,9 @@ fn porcupine_refuses_planted_faults() {
         // A write without an answer, that comes true late, or never.
         (vec![set.clone(), open_set.clone(), get(Some("a"), 30), get(Some("b"), 40)], Verdict::Legal),
         (vec![set.clone(), open_set.clone(), get(Some("a"), 30), get(Some("a"), 40)], Verdict::Legal),
-        // One that was shown and taken back.
-        (vec![set.clone(), open_set, get(Some("b"), 30), get(Some("a"), 40)], Verdict::Illegal),
+        // One that was shown and taken back, or before it was asked for.
+        (vec![set.clone(), open_set.clone(), get(Some("b"), 30), get(Some("a"), 40)], Verdict::Illegal),
+        (vec![set.clone(), get(Some("b"), 12), open_set], Verdict::Illegal),
         (
             vec![line("incr", Some("1"), 0, Some(9)), line("incr", None, 10, None), get(Some("2"), 20)],
             Verdict::Legal,
@@ -142,4 +143,8 @@ fn porcupine_refuses_planted_faults() {
     for (lines, verdict) in cases {
         assert_eq!(judge(&lines.concat()), verdict, "{lines:?}");
     }
+    // As many without an answer as leave a checker no end that looks at each order of them.
+    let open: Vec<String> = (0..64).map(|number| line("set", Some(&number.to_string()), 20, None)).collect();
+    let seen = [get(Some("7"), 30), get(Some("11"), 40), get(Some("a"), 50)].concat();
+    assert_eq!(decide(&[&set, &*open.concat(), &seen].concat()), Some(Verdict::Illegal));
 }
