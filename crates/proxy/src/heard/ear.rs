@@ -137,7 +137,7 @@ impl Ear {
         let words = match value {
             Value::Array(words) => words,
             Value::Error(line) => {
-                if let Some(Change::Listen(topic)) = said.pop_front() {
+                if let Some(Change::Listen(topic, _)) = said.pop_front() {
                     let reason = String::from_utf8_lossy(&line).into_owned();
                     self.proxy.upstream.hurry();
                     // Where its slot is elsewhere it is listened to there as soon as that is known.
@@ -177,9 +177,11 @@ impl Ear {
                             self.proxy.hearing.move_on(self.node, &topic, pubsub);
                         }
                     }
-                } else if said.front() == Some(&Change::Listen(topic.clone())) {
+                } else if let Some(Change::Listen(asked, number)) = said.front()
+                    && *asked == topic
+                {
+                    self.proxy.hearing.confirm(self.node, &topic, *number);
                     said.pop_front();
-                    self.proxy.hearing.confirm(self.node, &topic);
                 }
             }
             _ => {}
@@ -198,7 +200,7 @@ fn kind_of(word: &[u8]) -> Option<Kind> {
 
 fn encode(bytes: &mut Vec<u8>, change: &Change) {
     let ((kind, name), words) = match change {
-        Change::Listen(topic) => (topic, [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE"]),
+        Change::Listen(topic, _) => (topic, [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE"]),
         Change::Leave(topic) => (topic, [&b"UNSUBSCRIBE"[..], b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"]),
     };
     let word = words[match kind {

@@ -48,6 +48,8 @@ pub type Topic = (Kind, Arc<[u8]>);
 
 /// A topic that somebody wants to hear of, or has.
 struct Wanted {
+    /// Another one each time that it is wanted anew, after servers were told that it is not.
+    number: u64,
     /// At which servers.
     at: BTreeSet<NodeNo>,
     /// Those of them that have said that they are listened to.
@@ -77,7 +79,8 @@ struct Waiting {
 /// What a server is to be told.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
-    Listen(Topic),
+    /// The number is that of who wants it: what is confirmed of the one before is about to end.
+    Listen(Topic, u64),
     Leave(Topic),
 }
 
@@ -92,6 +95,8 @@ struct State {
     counts: BTreeMap<NodeNo, usize>,
     /// The topic that was looked at last, unless all were.
     looked_at: Option<Topic>,
+    /// How many topics have begun.
+    begun: u64,
 }
 
 impl State {
@@ -121,15 +126,18 @@ impl State {
     fn tell(&mut self, topic: &Topic, now: Instant) {
         let Some(wanted) = self.topics.get_mut(topic) else { return };
         wanted.told_at = now;
+        let number = wanted.number;
         let missing: Vec<NodeNo> = wanted.at.difference(&wanted.confirmed).copied().collect();
-        missing.into_iter().for_each(|node| self.change(node, Change::Listen(topic.clone())));
+        missing.into_iter().for_each(|node| self.change(node, Change::Listen(topic.clone(), number)));
     }
 
     /// Begins a topic, to be listened to at these servers.
     fn begin(&mut self, topic: &Topic, at: BTreeSet<NodeNo>, now: Instant) {
         at.iter().for_each(|node| *self.counts.entry(*node).or_default() += 1);
         let (confirmed, waiting) = (BTreeSet::new(), Vec::new());
-        let wanted = Wanted { at, confirmed, waiting, refused: None, since: now, told_at: now };
+        self.begun += 1;
+        let wanted =
+            Wanted { number: self.begun, at, confirmed, waiting, refused: None, since: now, told_at: now };
         self.topics.insert(topic.clone(), wanted);
     }
 
@@ -281,7 +289,8 @@ impl Hearing {
         let state = &mut *self.state.lock();
         if is_new {
             let wanted = state.topics.iter().filter(|(_, wanted)| wanted.at.contains(&node));
-            state.changes.insert(node, wanted.map(|(topic, _)| Change::Listen(topic.clone())).collect());
+            let listen = |(topic, wanted): (&Topic, &Wanted)| Change::Listen(topic.clone(), wanted.number);
+            state.changes.insert(node, wanted.map(listen).collect());
         }
         let Some(changes) = state.changes.get_mut(&node) else { return Vec::new() };
         let taken = changes.drain(..most.min(changes.len())).collect();
@@ -300,10 +309,13 @@ impl Hearing {
         self.state.lock().counts.contains_key(&node)
     }
 
-    /// A server says that it is listened to.
-    fn confirm(&self, node: NodeNo, topic: &Topic) {
+    /// A server says that it is listened to, as it was told by this number. One that was told before to leave it, and is about to, says nothing of who wants it
+    /// since.
+    fn confirm(&self, node: NodeNo, topic: &Topic, number: u64) {
         let state = &mut *self.state.lock();
-        let Some(wanted) = state.topics.get_mut(topic) else { return };
+        let Some(wanted) = state.topics.get_mut(topic).filter(|wanted| wanted.number == number) else {
+            return;
+        };
         wanted.refused = None;
         let was_heard = wanted.is_heard();
         if wanted.at.contains(&node) {
@@ -439,6 +451,19 @@ mod tests {
         (kind, Arc::from(name.as_bytes()))
     }
 
+    /// A server says that what it is told of a topic now is so.
+    fn confirm(hearing: &Hearing, node: NodeNo, topic: &Topic) {
+        hearing.confirm(node, topic, number_of(hearing, topic));
+    }
+
+    fn number_of(hearing: &Hearing, topic: &Topic) -> u64 {
+        hearing.state.lock().topics[topic].number
+    }
+
+    fn listen(hearing: &Hearing, topic: &Topic) -> Change {
+        Change::Listen(topic.clone(), number_of(hearing, topic))
+    }
+
     #[test]
     fn a_client_listens_when_all_servers_say_so() {
         let routes = Upstream::fixed("a:1,b:1,c:1").unwrap().routes();
@@ -447,15 +472,15 @@ mod tests {
         let topics = [topic(Kind::Channel, "foo"), topic(Kind::Pattern, "f*")];
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet);
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::NotYet, "it waits already");
-        assert_eq!(hearing.take_changes(0, false, usize::MAX), [Change::Listen(topics[1].clone())]);
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), [listen(&hearing, &topics[1])]);
         assert_eq!(hearing.take_changes(2, false, usize::MAX).len(), 2);
         assert_eq!(hearing.take_changes(2, true, usize::MAX).len(), 2);
         for node in 0..3 {
             assert_eq!(hearing.listen(&routes, &topics, &client(10 + u64::from(node))), Heard::NotYet);
-            hearing.confirm(node, &topics[1]);
+            confirm(&hearing, node, &topics[1]);
         }
         assert!(!hearing.is_heard(&topics));
-        hearing.confirm(2, &topics[0]);
+        confirm(&hearing, 2, &topics[0]);
         assert!(hearing.is_heard(&topics));
         assert!(hearing.state.lock().waiting.is_empty(), "all were woken");
         assert_eq!(hearing.listen(&routes, &topics, &client(1)), Heard::Yes);
@@ -473,15 +498,15 @@ mod tests {
         let (hearing, pubsub) = (Hearing::default(), PubSub::default());
         let topics = [topic(Kind::ShardChannel, "foo")];
         hearing.listen(&routes, &topics, &client(1));
-        hearing.confirm(2, &topics[0]);
+        confirm(&hearing, 2, &topics[0]);
         hearing.look(&routes, &pubsub);
         assert!(hearing.is_heard(&topics));
         let others = Upstream::fixed("a:1,b:1").unwrap().routes();
         hearing.look(&others, &pubsub);
         assert!(!hearing.is_heard(&topics));
         assert_eq!(hearing.listen(&others, &topics, &client(2)), Heard::NotYet);
-        assert!(hearing.take_changes(1, false, usize::MAX).contains(&Change::Listen(topics[0].clone())));
-        hearing.confirm(1, &topics[0]);
+        assert!(hearing.take_changes(1, false, usize::MAX).contains(&listen(&hearing, &topics[0])));
+        confirm(&hearing, 1, &topics[0]);
         hearing.move_on(1, &topics[0], &pubsub);
         assert!(!hearing.is_heard(&topics));
     }
@@ -496,18 +521,41 @@ mod tests {
             let long_ago = Instant::now().checked_sub(2 * UNHEARD_MAX).unwrap();
             (wanted.since, wanted.told_at) = (long_ago, long_ago);
         }
-        let [first, second, third] = topics.clone().map(Change::Listen);
+        let [first, second, third] = [0, 1, 2].map(|at| listen(&hearing, &topics[at]));
         assert_eq!(hearing.take_changes(0, false, 1), [first]);
-        hearing.confirm(0, &topics[0]);
+        confirm(&hearing, 0, &topics[0]);
         hearing.look(&routes, &pubsub);
         let rest = [second, third];
         assert_eq!(hearing.take_changes(0, false, usize::MAX), rest, "nothing is given up or told twice");
         hearing.look(&routes, &pubsub);
         assert_eq!(hearing.take_changes(0, false, usize::MAX), rest, "they are not answered for long");
-        topics.iter().for_each(|topic| hearing.confirm(0, topic));
+        topics.iter().for_each(|topic| confirm(&hearing, 0, topic));
         assert!(hearing.state.lock().waiting.is_empty(), "it was woken");
         hearing.look(&routes, &pubsub);
         assert!(hearing.state.lock().topics.is_empty(), "it went away");
+    }
+
+    #[test]
+    fn what_a_server_confirms_before_it_is_told_to_leave_counts_for_nobody_who_comes_behind_that() {
+        let routes = Upstream::fixed("a:1").unwrap().routes();
+        let (hearing, pubsub) = (Hearing::default(), PubSub::default());
+        let topics = [topic(Kind::Channel, "foo")];
+        hearing.listen(&routes, &topics, &client(1));
+        let first = number_of(&hearing, &topics[0]);
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), [Change::Listen(topics[0].clone(), first)]);
+        // It is not answered for long, and the client goes away.
+        hearing.state.lock().waiting.clear();
+        for wanted in hearing.state.lock().topics.values_mut() {
+            wanted.since = Instant::now().checked_sub(2 * UNHEARD_MAX).unwrap();
+        }
+        hearing.look(&routes, &pubsub);
+        assert_eq!(hearing.listen(&routes, &topics, &client(2)), Heard::NotYet);
+        let [left, anew] = [Change::Leave(topics[0].clone()), listen(&hearing, &topics[0])];
+        assert_eq!(hearing.take_changes(0, false, usize::MAX), [left, anew]);
+        hearing.confirm(0, &topics[0], first);
+        assert!(!hearing.is_heard(&topics), "the server is about to leave it");
+        confirm(&hearing, 0, &topics[0]);
+        assert!(hearing.is_heard(&topics) && hearing.is_told_by(0, &topics[0], false));
     }
 
     #[test]
@@ -537,7 +585,7 @@ mod tests {
         let (hearing, pubsub, listener) = (Hearing::default(), PubSub::default(), client(1));
         let topics = [topic(Kind::ShardChannel, "foo"), topic(Kind::Channel, "foo")];
         hearing.listen(&routes, &topics, &listener);
-        topics.iter().for_each(|topic| hearing.confirm(2, topic));
+        topics.iter().for_each(|topic| confirm(&hearing, 2, topic));
         let mut subscriptions = None;
         for (kind, name) in &topics {
             pubsub.subscribe(&listener, &mut subscriptions, *kind, name);
@@ -548,7 +596,7 @@ mod tests {
         assert!(listener.is_killed() && topics.iter().all(|(kind, name)| pubsub.listeners(*kind, name) == 0));
         // Another client wants it, by the server that has it now.
         hearing.listen(&others, &topics, &client(2));
-        topics.iter().for_each(|topic| hearing.confirm(1, topic));
+        topics.iter().for_each(|topic| confirm(&hearing, 1, topic));
         assert!(topics.iter().all(|topic| hearing.is_heard(std::slice::from_ref(topic))));
         assert!(topics.iter().all(|topic| hearing.is_told_by(1, topic, false)));
         assert!(!topics.iter().any(|topic| hearing.is_told_by(2, topic, false)));
