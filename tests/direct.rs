@@ -294,6 +294,36 @@ fn what_is_published_is_heard_everywhere_once_and_in_order() {
     expect_heard(&mut listeners, "back");
 }
 
+/// A message leaves its node when what had been written there before is committed. Whoever was told before that it is published would publish what follows elsewhere,
+/// where it is heard first; and nobody would hear it at all if the node ended.
+#[test]
+fn nobody_is_told_that_a_message_is_published_before_it_leaves_its_node() {
+    // The one other member is silent, and stays one.
+    let silent = ["--shard-silence", "600000"];
+    let mut cluster = Cluster::begin(1, 2, &silent);
+    let is_master = |server: &Server| {
+        let mut client = server.connect_loaded().expect("it serves");
+        ask(&mut client, &["INFO", "replication"]).contains("role:master")
+    };
+    let place = cluster.servers.iter().position(is_master).expect("there is one");
+    let mut master = cluster.servers.remove(place);
+    let [mut writer, mut publisher, mut asker] =
+        [(); 3].map(|()| master.connect_loaded().expect("it serves"));
+    crate::departures::signal(&cluster.servers[0], "-STOP");
+    writer.send_request(&["SET", "k", "v"]).unwrap();
+    let mut wait_for = |command: &str| {
+        let line = format!("cmdstat_{command}:calls=1");
+        wait_until(&line, || ask(&mut asker, &["INFO", "commandstats"]).contains(&line));
+    };
+    wait_for("set");
+    publisher.send_request(&["PUBLISH", "news", "x"]).unwrap();
+    publisher.send_request(&["SPUBLISH", "news", "x"]).unwrap();
+    wait_for("spublish");
+    master.kill();
+    let told = publisher.read_value();
+    assert!(told.is_err(), "nobody has heard it: {told:?}");
+}
+
 #[test]
 fn a_node_of_another_cluster_is_told_of_nothing() {
     let cluster = Cluster::begin(1, 1, &[]);

@@ -219,10 +219,17 @@ fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish(clients, request.arg(1), request.arg(2)) as i64);
     // In a cluster all other nodes are told at once, replicas among them.
-    if !context.server.clustered.is_on() {
-        pass_on(context);
+    match context.server.clustered.is_on() {
+        true => answer_with_message(context),
+        false => pass_on(context),
     }
     Ok(())
+}
+
+/// In a cluster whoever was told that it is published may publish what follows at another node, and it would come first, or alone: so the reply waits for what the
+/// message waits for. Where a server is master no more that may take until it follows another, and where what waits is dropped then, so is the reply.
+fn answer_with_message(context: &Context<'_, '_>) {
+    context.batch.see_all();
 }
 
 /// Replicas have subscribers, too. They hear of it behind what the same transaction or script has written.
@@ -243,6 +250,9 @@ fn pass_on(context: &mut Context<'_, '_>) {
 fn publish_in_shard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish_in_shard(clients, request.arg(1), request.arg(2)) as i64);
+    if context.server.clustered.is_on() {
+        answer_with_message(context);
+    }
     pass_on(context);
     Ok(())
 }
