@@ -84,6 +84,7 @@ impl Ear {
                     }
                     // A new connection is told all.
                     self.proxy.hearing.take_changes(self.node, false, usize::MAX);
+                    self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
                     let error = format!("no connection to the shard at {server}: {reason}");
                     self.proxy.hearing.refuse(self.node, None, &error);
                 }

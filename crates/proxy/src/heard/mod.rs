@@ -52,6 +52,8 @@ struct Wanted {
     number: u64,
     /// At which servers.
     at: BTreeSet<NodeNo>,
+    /// The node that has the slot of a channel by now, where that is none of these: what is published there they hear of it, as long as it does not end.
+    by_way_of: Option<NodeNo>,
     /// Those of them that have said that they are listened to.
     confirmed: BTreeSet<NodeNo>,
     /// The numbers of clients that wait for that, or did and wait for others still.
@@ -67,6 +69,17 @@ struct Wanted {
 impl Wanted {
     fn is_heard(&self) -> bool {
         !self.at.is_empty() && self.at.is_subset(&self.confirmed)
+    }
+
+    /// Notes by way of which node it is heard. Whether that is another.
+    fn find_way(&mut self, node: Option<NodeNo>, counts: &mut BTreeMap<NodeNo, usize>) -> bool {
+        let before = std::mem::replace(&mut self.by_way_of, node);
+        if before == node {
+            return false;
+        }
+        before.into_iter().for_each(|node| release(counts, node));
+        node.into_iter().for_each(|node| *counts.entry(node).or_default() += 1);
+        true
     }
 }
 
@@ -91,7 +104,7 @@ struct State {
     waiting: HashMap<u64, Waiting>,
     /// By server: what it is to be told, where that is anything.
     changes: BTreeMap<NodeNo, VecDeque<Change>>,
-    /// How many topics are to be listened to at each server, where that is any.
+    /// How many topics are to be listened to at each server, or come by way of it, where that is any.
     counts: BTreeMap<NodeNo, usize>,
     /// The topic that was looked at last, unless all were.
     looked_at: Option<Topic>,
@@ -134,24 +147,36 @@ impl State {
     /// Begins a topic, to be listened to at these servers.
     fn begin(&mut self, topic: &Topic, at: BTreeSet<NodeNo>, now: Instant) {
         at.iter().for_each(|node| *self.counts.entry(*node).or_default() += 1);
-        let (confirmed, waiting) = (BTreeSet::new(), Vec::new());
         self.begun += 1;
-        let wanted =
-            Wanted { number: self.begun, at, confirmed, waiting, refused: None, since: now, told_at: now };
+        let wanted = Wanted {
+            number: self.begun,
+            at,
+            by_way_of: None,
+            confirmed: BTreeSet::new(),
+            waiting: Vec::new(),
+            refused: None,
+            since: now,
+            told_at: now,
+        };
         self.topics.insert(topic.clone(), wanted);
     }
 
     /// Ends a topic: whoever listens to it is closed, and whoever waits for it asks again.
     fn give_up(&mut self, topic: &Topic) {
         let Some(wanted) = self.topics.remove(topic) else { return };
-        for node in &wanted.at {
-            self.change(*node, Change::Leave(topic.clone()));
-            if let Some(count) = self.counts.get_mut(node) {
-                *count -= 1;
-            }
-        }
-        self.counts.retain(|_, count| *count > 0);
+        wanted.at.iter().for_each(|node| self.change(*node, Change::Leave(topic.clone())));
+        wanted.at.iter().chain(&wanted.by_way_of).for_each(|node| release(&mut self.counts, *node));
         wanted.waiting.into_iter().for_each(|id| self.wake(id));
+    }
+}
+
+/// One topic less is to be heard of a server.
+fn release(counts: &mut BTreeMap<NodeNo, usize>, node: NodeNo) {
+    if let Some(count) = counts.get_mut(&node) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&node);
+        }
     }
 }
 
@@ -208,6 +233,13 @@ fn places(routes: &Routes, (kind, name): &Topic, heard_at: Option<&BTreeSet<Node
         }
         Kind::Channel | Kind::ShardChannel => routes.of(key_slot(name)).into_iter().collect(),
     }
+}
+
+/// The node by way of which a channel is heard: it has the slot, so that it is published there, and another is listened to.
+fn way_of(routes: &Routes, (kind, name): &Topic, at: &BTreeSet<NodeNo>) -> Option<NodeNo> {
+    let is_anywhere = *kind == Kind::Channel && routes.is_cluster && !is_of_events(name);
+    let owner = if is_anywhere { routes.of(key_slot(name)) } else { None };
+    owner.filter(|owner| !at.contains(owner))
 }
 
 impl Hearing {
@@ -344,16 +376,20 @@ impl Hearing {
         waiting.into_iter().for_each(|id| state.wake(id));
     }
 
-    /// The connection to a server is lost: those who listen by it may have missed something, and those who wait ask again.
+    /// The connection to a server is lost, or there is none: those who listen by it may have missed something, also where another tells them of it, who may find it
+    /// again later than publishers do; and those who wait ask again.
     fn lose(&self, node: NodeNo, pubsub: &PubSub) {
         let state = &mut *self.state.lock();
-        let is_its = |wanted: &Wanted| wanted.confirmed.contains(&node);
+        let is_its = |wanted: &Wanted| wanted.confirmed.contains(&node) || wanted.by_way_of == Some(node);
         let lost: BTreeSet<Topic> = state
             .topics
             .iter()
             .filter(|(_, wanted)| is_its(wanted))
             .map(|(topic, _)| topic.clone())
             .collect();
+        if lost.is_empty() {
+            return;
+        }
         lost.iter().for_each(|topic| state.give_up(topic));
         close_listeners(pubsub, &lost);
         self.note_change();
@@ -385,10 +421,12 @@ impl Hearing {
     fn look(&self, routes: &Routes, pubsub: &PubSub) {
         let state = &mut *self.state.lock();
         let (mut unheard, mut moved, mut again) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let State { topics, waiting, changes, looked_at, .. } = &mut *state;
+        let mut has_other_ways = false;
+        let State { topics, waiting, changes, counts, looked_at, .. } = &mut *state;
         let behind = looked_at.take();
         let from = behind.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         for ((topic, wanted), number) in topics.range_mut((from, Bound::Unbounded)).zip(1..) {
+            has_other_ways |= wanted.find_way(way_of(routes, topic, &wanted.at), counts);
             let is_heard = wanted.is_heard();
             let heard_at = Some(&wanted.at).filter(|_| is_heard);
             wanted.waiting.retain(|id| waiting.contains_key(id));
@@ -411,7 +449,7 @@ impl Hearing {
                 break;
             }
         }
-        if unheard.is_empty() && moved.is_empty() && again.is_empty() {
+        if unheard.is_empty() && moved.is_empty() && again.is_empty() && !has_other_ways {
             return;
         }
         unheard.iter().chain(&moved).for_each(|topic| state.give_up(topic));
@@ -600,6 +638,32 @@ mod tests {
         assert!(topics.iter().all(|topic| hearing.is_heard(std::slice::from_ref(topic))));
         assert!(topics.iter().all(|topic| hearing.is_told_by(1, topic, false)));
         assert!(!topics.iter().any(|topic| hearing.is_told_by(2, topic, false)));
+    }
+
+    #[test]
+    fn who_hears_by_way_of_another_node_is_closed_when_that_is_lost() {
+        let of = |places: &str| {
+            let mut routes = Routes::clone(&Upstream::fixed(places).unwrap().routes());
+            routes.is_cluster = true;
+            routes
+        };
+        let (hearing, pubsub, listener) = (Hearing::default(), PubSub::default(), client(1));
+        let topics = [topic(Kind::Channel, "foo")];
+        hearing.listen(&of("a:1,b:1"), &topics, &listener);
+        confirm(&hearing, 1, &topics[0]);
+        pubsub.subscribe(&listener, &mut None, Kind::Channel, b"foo");
+        // Its slot goes to another node, and comes back: it is listened to where it was.
+        let moved = of("a:1,b:1,c:1");
+        hearing.look(&moved, &pubsub);
+        assert_eq!(hearing.nodes(), BTreeSet::from([1, 2]));
+        hearing.look(&of("a:1,b:1"), &pubsub);
+        assert_eq!(hearing.nodes(), BTreeSet::from([1]));
+        hearing.lose(2, &pubsub);
+        hearing.look(&moved, &pubsub);
+        hearing.look(&moved, &pubsub);
+        assert!(!listener.is_killed() && hearing.is_heard(&topics));
+        hearing.lose(2, &pubsub);
+        assert!(listener.is_killed() && hearing.nodes().is_empty());
     }
 
     #[test]
