@@ -3,8 +3,11 @@
 use super::Proxied;
 use super::clusters::proxy_of;
 use crate::bench_cluster::redis_cluster;
+use crate::clusters::cluster::{self, Cluster};
+use std::time::{Duration, Instant};
 use testkit::ask::{ask, call, call_line, is_error, ok, text, wait_until};
 use testkit::{Client, Program};
+use topology::ShardId;
 use wire::Value;
 
 fn message(words: &[&str]) -> Value {
@@ -136,4 +139,33 @@ fn nodes_of_a_cluster_are_heard_once() {
     listen(&mut one, &["SSUBSCRIBE", "s"]);
     assert_eq!(call(&mut client, &["SPUBLISH", "s", "x"]), Value::Int(1));
     assert_eq!(one.read_value().unwrap(), message(&["smessage", "s", "x"]));
+}
+
+/// Nobody asks for anything but to listen, by which the proxy would find out that another has become master.
+#[test]
+fn who_listens_does_so_soon_at_who_has_become_master() {
+    /// Before a proxy asks by itself.
+    const SOON: Duration = Duration::from_secs(9);
+    let mut cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    // The machine may be busy.
+    let is_soon = (0..3).any(|_| {
+        cluster.wait_until_whole();
+        let topology = cluster.topology_before();
+        let master = topology.master_of(ShardId(0)).unwrap().id;
+        let places: Vec<String> = topology.servers.keys().map(|id| cluster.place_of(*id)).collect();
+        let begun = Instant::now();
+        let proxy = proxy_of(&places.join(","), &[]);
+        let mut client = proxy.connect().unwrap();
+        listen(&mut client, &["SUBSCRIBE", "c"]);
+        cluster.terminate(master);
+        assert!(client.read_value().is_err());
+        cluster::wait_until("it is heard", || {
+            let mut client = proxy.connect().unwrap();
+            !is_error(&call(&mut client, &["SUBSCRIBE", "c"]), "ERR proxy: no connection to the shard")
+        });
+        let is_soon = begun.elapsed() < SOON;
+        cluster.restart(master);
+        is_soon
+    });
+    assert!(is_soon);
 }

@@ -76,6 +76,8 @@ impl Ear {
                     is_told = false;
                     let Err(error) = self.listen(Line::new(socket, patience(&self.proxy))).await;
                     log!(Warning, "What is published at {server} is not heard: {}", config::sentence(&error));
+                    // Where another server has its slots by now, nobody else may have a reason to find out.
+                    self.proxy.upstream.hurry();
                     self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
                 }
                 Err(reason) => {
@@ -85,6 +87,9 @@ impl Ear {
                     // A new connection is told all.
                     self.proxy.hearing.take_changes(self.node, false, usize::MAX);
                     self.proxy.hearing.lose(self.node, &self.proxy.host.pubsub);
+                    self.proxy.upstream.hurry();
+                    // What is known to be elsewhere is listened to there, and refused to nobody.
+                    self.proxy.hearing.look(&self.proxy.upstream.routes(), &self.proxy.host.pubsub);
                     let error = format!("no connection to the shard at {server}: {reason}");
                     self.proxy.hearing.refuse(self.node, None, &error);
                 }
