@@ -271,6 +271,38 @@ fn a_script_is_run_by_who_has_become_master() {
     assert_eq!(call(&mut client, &["EVAL", script, "1", "k"]), Value::Int(2));
 }
 
+#[test]
+fn who_waits_does_so_on_at_who_has_become_master() {
+    let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    cluster.wait_until_whole();
+    let topology = cluster.topology_before();
+    let master = topology.master_of(ShardId(0)).unwrap().id;
+    let heir = *topology.servers.keys().find(|id| **id != master).unwrap();
+    let proxy = proxy_of(&cluster.place_of(master), &[]);
+    let mut waiting = [proxy.connect().unwrap(), cluster.connect(master).unwrap()];
+    let mut waits_for_time = cluster.connect(master).unwrap();
+    waiting.iter_mut().for_each(|client| client.send_request(&["BLPOP", "l", "0"]).unwrap());
+    waits_for_time.send_request(&["WAIT", "9", "0"]).unwrap();
+    let [mut before, mut after] = [master, heir].map(|id| cluster.connect(id).unwrap());
+    let wait = |client: &mut Client, count| {
+        let wanted = format!("blocked_clients:{count}\r\n");
+        wait_until("they wait", || ask(client, &["INFO", "clients"]).contains(&wanted));
+    };
+    wait(&mut before, 3);
+    cluster.switch(ShardId(0), heir);
+    let told = waits_for_time.read_to_close().unwrap();
+    assert!(told.starts_with(b"-UNBLOCKED "), "{:?}", String::from_utf8_lossy(&told));
+    // It is told to ask once more, and then who is master.
+    let [proxied, direct] = &mut waiting;
+    assert!(is_error(&direct.read_value().unwrap(), &format!("MOVED 11562 {}", cluster.place_of(master))));
+    let moved = format!("MOVED 11562 {}", cluster.place_of(heir));
+    assert!(is_error(&call(direct, &["BLPOP", "l", "0"]), &moved));
+    wait(&mut after, 1);
+    assert_eq!(call(&mut after, &["RPUSH", "l", "x"]), Value::Int(1));
+    let popped = Value::Array(["l", "x"].map(text).into());
+    assert_eq!(proxied.read_value().unwrap(), popped);
+}
+
 /// What clients may be told while masters fail.
 fn assert_known(errors: &[String]) {
     let is_known = |error: &&String| {

@@ -104,33 +104,37 @@ fn begin(
 /// Ends a wait that no key has ended, on this worker. False: it does not wait, or not any more.
 pub fn cut(server: &Server, worker: usize, ticket: Ticket, how: Cut) -> bool {
     let Some(waiter) = server.blocked.end(&server.engine.keyspace, ticket) else { return false };
+    tell(server, worker, &waiter, how);
+    true
+}
+
+/// Tells a session whose wait has ended how it has.
+pub fn tell(server: &Server, worker: usize, waiter: &Waiter, how: Cut) {
     let ending = match &how {
-        Cut::Timeout => time_out(server, &waiter),
+        Cut::Timeout => time_out(server, waiter),
         Cut::Error => {
-            fail(server, &waiter, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            fail(server, waiter, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
             Ending::Failed
         }
         Cut::Elsewhere(error) => {
-            fail(server, &waiter, error.as_bytes());
+            fail(server, waiter, error.as_bytes());
             Ending::Failed
         }
         Cut::Demoted => {
             let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
-            fail(server, &waiter, text.as_bytes());
+            fail(server, waiter, text.as_bytes());
             Ending::Failed
         }
     };
-    count(server, &waiter, worker, ending, 0);
+    count(server, waiter, worker, ending, 0);
     let closes = if how == Cut::Demoted { Signal::DRAIN } else { Signal::empty() };
     waiter.client.signal(Signal::UNBLOCKED | closes);
-    true
 }
 
-/// Ends all waits: the server has become another's replica. What others do on their keys is the master's affair.
-pub fn cut_all(server: &Server, worker: usize) {
-    for ticket in server.blocked.tickets() {
-        cut(server, worker, ticket, Cut::Demoted);
-    }
+/// Ends all waits, whose sessions are told later ([`tell`]): the server has become another's replica. What others do on their keys is the master's affair.
+pub fn end_all(server: &Server) -> Vec<Arc<Waiter>> {
+    let end = |ticket| server.blocked.end(&server.engine.keyspace, ticket);
+    server.blocked.tickets().into_iter().filter_map(end).collect()
 }
 
 /// Serves those who wait for keys that have changed in this batch, in the order in which

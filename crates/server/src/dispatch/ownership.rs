@@ -357,6 +357,15 @@ fn elsewhere(server: &Server, view: &View, request: &WaitingRequest) -> Option<C
     cause.filter(|cause| *cause != Cause::NotYet)
 }
 
+/// What a session is told that waited for a key when this server ceased to be master: to ask here once more, where it is held until it is seen who is.
+/// None: it waited for no key, or the server is no node of a cluster.
+pub fn ask_again(server: &Server, waiter: &Waiter) -> Option<Error> {
+    let view = server.clustered.get()?.view();
+    let (_, key) = waiter.request.as_ref()?.keys.first()?;
+    let cause = Cause::Moved { slot: key_slot(key), to: view.id? };
+    Some(error_of(server, &view, waiter.client.traits().contains(Traits::TLS), &cause))
+}
+
 /// A session has begun to wait. It was let in by a view that may have passed since, with all others who waited looked at by then.
 pub fn note_wait(server: &Server, ticket: Ticket) {
     let is_elsewhere = |view: &View, waiter: &Waiter| {

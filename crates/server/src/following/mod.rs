@@ -18,7 +18,7 @@ pub mod rest;
 pub mod rewinding;
 pub mod taken;
 
-use crate::blocking;
+use crate::blocking::{self, Cut};
 use crate::feeding::{synced, unsynced};
 pub use crate::followed::Wanted;
 use crate::followed::{Master, Phase, Retry, State, Status};
@@ -186,7 +186,9 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
     }
     if is_follower {
         become_follower(server);
-        blocking::cut_all(server, server.engine.following_guest());
+        for waiter in blocking::end_all(server) {
+            blocking::tell(server, server.engine.following_guest(), &waiter, Cut::Demoted);
+        }
         let mut state = server.following.state.lock();
         // Another order may have come meanwhile, which is not carried out by this one.
         state.is_carried_out |= state.order == order;

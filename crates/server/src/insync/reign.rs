@@ -2,7 +2,8 @@
 //!
 //! Thread rule: the driver's thread. Where it takes the place of the thread that has the link to a master (`following.thread`), that one has ended.
 
-use crate::blocking;
+use crate::blocking::{self, Cut};
+use crate::dispatch::ownership;
 use crate::feeding::{self, joining, synced, upkeep};
 use crate::followed::Master;
 use crate::following::{self, rewinding};
@@ -35,9 +36,14 @@ pub fn end(server: &Arc<Server>) -> u64 {
     following::stand_by(server);
     let _only = server.following.thread.lock();
     following::become_follower(server);
-    blocking::cut_all(server, server.engine.following_guest());
+    let waited = blocking::end_all(server);
     let end = feeding::end_of_written(server);
     begin_generation(server);
+    for waiter in waited {
+        // Behind that, or what it is told would end its connection.
+        let how = ownership::ask_again(server, &waiter).map_or(Cut::Demoted, Cut::Elsewhere);
+        blocking::tell(server, server.engine.following_guest(), &waiter, how);
+    }
     server.following.state.lock().is_carried_out = true;
     end
 }
