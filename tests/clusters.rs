@@ -20,6 +20,7 @@ use faults::{Failovers, tell};
 use guided::Guided;
 use rounds::{Pulse, rounds, tags_of_each};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testkit::Budget;
@@ -140,6 +141,50 @@ impl Counting {
     fn longest(&self) -> Duration {
         Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
     }
+}
+
+/// What names no key, and reads from a replica, waits for the new master to be followed.
+#[test]
+fn reads_everywhere_go_on_while_the_master_is_switched() {
+    /// For so long they wait at least.
+    const WAIT: Duration = Duration::from_secs(2);
+    let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
+    cluster.wait_until_whole();
+    let topology = cluster.topology_before();
+    let ids: Vec<_> = topology.servers.keys().copied().collect();
+    let (begun, errors) = (Mutex::new(Instant::now()), Mutex::new(Vec::new()));
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _ends = testkit::Ends(&is_over);
+        for id in &ids {
+            let mut client = cluster.connect(*id).expect("it is up");
+            let (begun, errors, is_over, rounds) = (&begun, &errors, &is_over, &rounds);
+            scope.spawn(move || {
+                assert_eq!(call(&mut client, &["READONLY"]), ok());
+                while !is_over.load(Ordering::Relaxed) {
+                    for request in [&["DBSIZE"][..], &["SCAN", "0"], &["GET", "k"]] {
+                        let answer = call(&mut client, request);
+                        let is_late = begun.lock().expect("nobody panics with it").elapsed() > WAIT;
+                        if !is_late && matches!(answer, Value::Error(_)) {
+                            errors.lock().expect("nobody panics with it").push(error(&answer));
+                        }
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for number in 0..12 {
+            let master = topology.master_of(ShardId(0)).expect("there is one").id;
+            let heir = *ids.iter().find(|id| (**id == master) == (number % 2 == 1)).expect("there is one");
+            *begun.lock().expect("nobody panics with it") = Instant::now();
+            cluster.switch(ShardId(0), heir);
+            cluster.wait_until_whole();
+            let before = rounds.load(Ordering::Relaxed);
+            cluster::wait_until("they are answered", || rounds.load(Ordering::Relaxed) > before + 20);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(errors.into_inner().expect("nobody panics with it"), Vec::<String>::new());
 }
 
 fn another_master_takes_over(kind: Kind, budget: Budget) {

@@ -3,6 +3,7 @@
 
 use crate::clustered::Part;
 use crate::dispatch::Context;
+use crate::dispatch::ownership;
 use crate::dispatch::reach;
 use crate::dispatch::transaction::flags_in_effect;
 use crate::pause::Paused;
@@ -170,8 +171,9 @@ fn check_state(
     {
         return Verdict::Refuse(refusals::MISCONF);
     }
-    if let Some(error) = check_role(server, session, attention, command, flags) {
-        return Verdict::Refuse(error);
+    match check_role(server, session, attention, command, (flags, now)) {
+        Verdict::Run => {}
+        held_back => return held_back,
     }
     if attention.contains(Attention::LOADING_BESIDE)
         && (flags.contains(Flags::NO_ASYNC_LOADING) || may_append(command.row.flags))
@@ -246,21 +248,26 @@ fn check_role(
     session: &Session,
     attention: Attention,
     command: &Command,
-    flags: Flags,
-) -> Option<Error> {
+    (flags, now): (Flags, UnixMs),
+) -> Verdict {
     let follows = attention.contains(Attention::FOLLOWING);
     if flags.contains(Flags::WRITE) {
         if follows && is_read_only(server) && !is_kept_for_later(server, command) {
-            return Some(refusals::READ_ONLY);
+            return Verdict::Refuse(refusals::READ_ONLY);
         }
         if !follows && attention.contains(Attention::NO_REPLICAS) {
-            return Some(refusals::NO_REPLICAS);
+            return Verdict::Refuse(refusals::NO_REPLICAS);
         }
     }
     if let Some(error) = confinement(session, command) {
-        return Some(error);
+        return Verdict::Refuse(error);
     }
-    (follows && is_hidden(server, session, command, flags)).then_some(refusals::MASTER_DOWN)
+    match follows && is_hidden(server, session, command, flags) {
+        false => Verdict::Run,
+        // It is about to follow it.
+        true if ownership::is_master_new(server) => Verdict::Wait(UnixMs(now.0 + MASTER_PATIENCE_MS)),
+        true => Verdict::Refuse(refusals::MASTER_DOWN),
+    }
 }
 
 /// Whether a command would show what may not be shown while a master is followed.
@@ -391,6 +398,9 @@ const ROOM_PATIENCE_MS: u64 = 1;
 
 /// How long a write waits before it looks again whether the disk has caught up.
 const LOG_PATIENCE_MS: u64 = 1;
+
+/// How long a request waits before it looks again whether a new master is followed.
+const MASTER_PATIENCE_MS: u64 = 1;
 
 /// The error of a command that needs data which is being loaded.
 pub(crate) const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");

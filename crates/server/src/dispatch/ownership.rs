@@ -223,6 +223,11 @@ fn is_limbo_short(server: &Server, view: &View) -> bool {
     server.shard.is_on() && (view.leads || view.since.elapsed() < LIMBO_MAX)
 }
 
+/// Whether another has become master of the own shard, or is to be seen to have, so short a while ago that what cannot be shown before that one is followed waits.
+pub fn is_master_new(server: &Server) -> bool {
+    server.clustered.get().is_some_and(|part| part.view().since.elapsed() < LIMBO_MAX)
+}
+
 /// The slot of a request's keys; of all that EXEC will run. None: it names no key.
 ///
 /// # Errors
