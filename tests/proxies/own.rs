@@ -328,3 +328,25 @@ fn what_directives_say_of_data_and_replicas_refuses_nothing() {
     assert_eq!(call_line(&mut other, "CONFIG SET min-replicas-to-write 2 maxmemory 1000000"), ok());
     execute();
 }
+
+/// A client that was told that nothing is watched does not say that it watches nothing any more, and its connection goes on to others.
+#[test]
+fn who_could_not_watch_a_key_may_watch_another() {
+    let mut proxied = Proxied::begin(2, &[]);
+    let [gone, key] = [0, 1].map(|shard| proxied.key(shard));
+    proxied.shards[0].kill();
+    let mut client = proxied.proxy.connect().unwrap();
+    for is_changed in [false, true] {
+        assert!(is_error(&call(&mut client, &["WATCH", &gone]), "ERR proxy: no connection to the shard"));
+        assert_eq!(call(&mut client, &["WATCH", &key]), ok());
+        // What was watched before stays so.
+        assert!(is_error(&call(&mut client, &["WATCH", &gone]), "CROSSSLOT"));
+        if is_changed {
+            assert_eq!(call(&mut proxied.proxy.connect().unwrap(), &["SET", &key, "2"]), ok());
+        }
+        assert_eq!(call(&mut client, &["MULTI"]), ok());
+        assert_eq!(call(&mut client, &["SET", &key, "1"]), queued());
+        let done = if is_changed { Value::NullArray } else { Value::Array(vec![ok()]) };
+        assert_eq!(call(&mut client, &["EXEC"]), done);
+    }
+}

@@ -3,6 +3,7 @@
 //! once, when the reply is whole that theirs make.
 
 use super::conversation::{Asked, Came, Key};
+use super::own::Watching;
 use super::{Links, Pushed, Ticket};
 use command::table::{self, CommandId};
 use std::ops::Range;
@@ -21,6 +22,9 @@ impl Links {
         let error = Some(reply).filter(|reply| reply.first() == Some(&b'-'));
         if error.is_some() {
             self.links[at].counts.errors.add(1);
+            if ticket.pushed.watching == Watching::Begins {
+                self.note_unwatched(at);
+            }
         }
         let came = self.conversations.answer(whose, ticket.pushed.reply, reply);
         let (asked, error) = match &came {

@@ -43,6 +43,8 @@ struct Held {
     is_called: bool,
     /// Keys that were watched may have changed since: the connection was lost, or the slot is elsewhere.
     is_disturbed: bool,
+    /// So it was before any were watched over it.
+    was_disturbed: bool,
 }
 
 /// What a request means for the keys that its client watches over the same link.
@@ -106,7 +108,8 @@ impl Links {
             None => {}
         }
         let is_disturbed = had.is_some_and(|(_, watches, was_disturbed)| watches || was_disturbed);
-        self.owners.held.insert(lane, Held { at, watches: 0, is_disturbed, is_called: false });
+        let was_disturbed = is_disturbed;
+        self.owners.held.insert(lane, Held { at, watches: 0, is_disturbed, was_disturbed, is_called: false });
         at
     }
 
@@ -134,6 +137,21 @@ impl Links {
             .get(&Lane::of_keys(client))
             .filter(|held| held.watches > 0 && !held.is_disturbed)?;
         (self.links[held.at].way.speech() == speaks).then_some(held.at)
+    }
+
+    /// Whether a client watches keys, or has watched some that may have changed.
+    pub fn has_watched(&self, client: u64) -> bool {
+        let held = self.owners.held.get(&Lane::of_keys(client));
+        held.is_some_and(|held| held.watches > 0 || held.is_disturbed)
+    }
+
+    /// A request to watch keys has failed: where it was the first, nothing is watched, and its client need not say that it watches nothing any more.
+    pub(super) fn note_unwatched(&mut self, at: usize) {
+        let owner = self.links[at].own.as_ref().and_then(|own| own.0);
+        let held = owner.and_then(|owner| self.owners.held.get_mut(&owner));
+        if let Some(held) = held.filter(|held| held.at == at && held.watches == 1) {
+            (held.watches, held.is_disturbed) = (0, held.was_disturbed);
+        }
     }
 
     /// A client watches nothing any more.
@@ -311,12 +329,13 @@ impl Links {
     /// The link for a request that goes elsewhere than over this one.
     pub(super) fn elsewhere(&mut self, at: usize, way: LinkTo, watching: Watching) -> usize {
         let Some(owner) = self.links[at].own.as_ref().and_then(|own| own.0) else { return self.place(way) };
-        let held = self.owners.held.get(&owner).map_or((0, false), |held| (held.watches, held.is_disturbed));
+        let state = |held: &Held| (held.watches, held.is_disturbed, held.was_disturbed);
+        let held = self.owners.held.get(&owner).map_or((0, false, false), state);
         let to = self.take_own(owner, way);
         if let Some(now) = self.owners.held.get_mut(&owner) {
             // What it watches it watches by this request alone.
             now.is_disturbed = held.1 || held.0 > usize::from(watching == Watching::Begins);
-            now.watches = held.0;
+            (now.watches, now.was_disturbed) = (held.0, held.2);
         }
         to
     }

@@ -115,7 +115,7 @@ impl Runner {
             Way::Blocks if command.row.name.starts_with("xread") => {
                 return self.read_streams(front, command, request);
             }
-            Way::Watch if is_of_one && front.watched_slot.is_none_or(|watched| Some(watched) == slot) => {
+            Way::Watch if is_of_one && self.may_watch(front, slot) => {
                 return self.to_owner(slot, Plan::Watch);
             }
             Way::Waits => return self.wait(front),
@@ -295,6 +295,12 @@ impl Runner {
     /// Whether a request may be done in parts, one of which may fail while others are done.
     fn may_split(&self, command: &Command) -> bool {
         !command.is(Flags::WRITE) || self.proxy.host.engine.config.proxy_split_writes()
+    }
+
+    /// Whether a client watches no keys of another slot. Where it has failed to, a transaction that it has sent behind that executes nothing, but it may watch others.
+    fn may_watch(&self, front: &Front, slot: Option<u16>) -> bool {
+        front.watched_slot.is_none_or(|watched| Some(watched) == slot)
+            || !self.links.borrow().has_watched(front.inner.client.id)
     }
 
     /// Judges what comes between MULTI and EXEC: all of it goes to one server at once.
