@@ -143,6 +143,30 @@ fn a_process_that_does_not_come_up_takes_nothing_over() {
 }
 
 #[test]
+fn a_process_that_is_killed_before_it_serves_leaves_the_number_of_the_one_that_does() {
+    let line = Line::begin(&[]);
+    let (users, logfile) = (line.dir.path().join("users.acl"), line.dir.path().join("log"));
+    // Who reads its users waits for somebody to write them: it has the sockets by then.
+    assert!(Command::new("mkfifo").arg(&users).status().unwrap().success());
+    let mut command = Command::new(tarn_path());
+    command.arg("proxy").args(&line.words).args(["--bind", "127.0.0.1", "--aclfile"]).arg(&users);
+    command.arg("--logfile").arg(&logfile).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut next = Supervised(command.spawn().unwrap());
+    let mut writes = std::fs::OpenOptions::new().write(true).open(&users).unwrap();
+    stop(&line.proxied.proxy);
+    writes.write_all(b"user default on nopass ~* &* +@all\n").unwrap();
+    drop(writes);
+    let logged = || std::fs::read_to_string(&logfile).unwrap_or_default();
+    wait_until("it is about to serve", || logged().contains("Ready to accept connections"));
+    next.0.kill().unwrap();
+    next.0.wait().unwrap();
+    signal(&line.proxied.proxy, "-CONT");
+    let pid = std::fs::read_to_string(line.file("--pidfile")).unwrap();
+    assert_eq!(pid.trim(), line.proxied.proxy.pid().to_string());
+    assert_eq!(call_line(&mut line.connect(), "PING"), Value::Simple(b"PONG".to_vec()));
+}
+
+#[test]
 fn connections_that_are_kept_have_a_time_and_what_is_no_proxy_is_said() {
     let mut line = Line::begin(&["--proxy-drain-timeout", "1"]);
     let mut kept = line.connect();
@@ -296,6 +320,15 @@ fn who_supervises_is_told_before_the_next_may_come_and_before_the_one_that_was_e
     assert!(line.proxied.proxy.ended().unwrap().unwrap().success());
 }
 
+/// Has a process stand still, each of its threads.
+fn stop(process: &Server) {
+    signal(process, "-STOP");
+    let threads = format!("/proc/{}/task", process.pid());
+    let stands = |thread: &Path| std::fs::read_to_string(thread).unwrap().contains("State:\tT");
+    let all = || std::fs::read_dir(&threads).unwrap();
+    wait_until("it stands still", || all().all(|thread| stands(&thread.unwrap().path().join("status"))));
+}
+
 /// One that says that it takes over.
 fn come(line: &Line) -> UnixStream {
     let mut one = UnixStream::connect(line.file("--proxy-takeover")).unwrap();
@@ -308,12 +341,7 @@ fn come(line: &Line) -> UnixStream {
 fn one_that_has_gone_takes_nothing_over_and_where_that_is_found_out_late_the_end_says_so() {
     let mut line = Line::begin(&[]);
     let mut gone = come(&line);
-    signal(&line.proxied.proxy, "-STOP");
-    // Each of its threads.
-    let threads = format!("/proc/{}/task", line.proxied.proxy.pid());
-    let stands = |thread: &Path| std::fs::read_to_string(thread).unwrap().contains("State:\tT");
-    let all = || std::fs::read_dir(&threads).unwrap();
-    wait_until("it stands still", || all().all(|thread| stands(&thread.unwrap().path().join("status"))));
+    stop(&line.proxied.proxy);
     gone.write_all(b"serves\n").unwrap();
     drop(gone);
     signal(&line.proxied.proxy, "-CONT");

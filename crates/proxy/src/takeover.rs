@@ -16,7 +16,7 @@ use rustix::net::{
     SendFlags, recv, recvmsg, sendmsg,
 };
 use server::server::Ending;
-use server::supervision;
+use server::{start, supervision};
 use socket2::Socket;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -159,6 +159,7 @@ fn settle(proxy: &Proxy, path: &Path, from: Option<UnixStream>) -> io::Result<Un
     let is_taken = from.is_some();
     if let Some(mut from) = from {
         wait_for_old(&mut from, path).inspect_err(|_| drop(Fs::Real.remove_socket(&fresh)))?;
+        start::write_pidfile(&proxy.host.engine.config);
         supervision::begin_as_main(&proxy.host);
     }
     proxy.net().doors.set_shared(false);

@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::file::Fs;
@@ -171,7 +172,8 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
-    let _pidfile = write_pidfile(&config);
+    let _pidfile = Pidfile(Pidfile::path(&config));
+    write_pidfile(&config);
     // One more than are announced: the spare one (see `placement`).
     let server = assembly::new(config, workers + 1);
     server.engine.residency.set_handles(descriptors::of_store(&server.engine.config)?);
@@ -284,6 +286,10 @@ impl Drop for RemovedAtEnd {
 struct Pidfile(PathBuf);
 
 impl Pidfile {
+    fn path(config: &Config) -> PathBuf {
+        PathBuf::from(OsString::from_vec(config.pidfile()))
+    }
+
     fn text() -> Vec<u8> {
         format!("{}\n", std::process::id()).into_bytes()
     }
@@ -299,17 +305,12 @@ impl Drop for Pidfile {
 }
 
 /// Writes the process id where `pidfile` says; a server that cannot still serves.
-fn write_pidfile(config: &Config) -> Option<Pidfile> {
-    let path = PathBuf::from(OsString::from_vec(config.pidfile()));
-    if path.as_os_str().is_empty() {
-        return None;
-    }
-    match Fs::Real.write(&path, &Pidfile::text()) {
-        Ok(()) => Some(Pidfile(path)),
-        Err(error) => {
-            log!(Warning, "Can't write the pidfile {}: {error}", path.display());
-            None
-        }
+pub fn write_pidfile(config: &Config) {
+    let path = Pidfile::path(config);
+    if !path.as_os_str().is_empty()
+        && let Err(error) = Fs::Real.write(&path, &Pidfile::text())
+    {
+        log!(Warning, "Can't write the pidfile {}: {error}", path.display());
     }
 }
 
@@ -361,7 +362,11 @@ pub fn run_workers<S: Service>(
     let front = Front::new()?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     acl::load_at_start(&server.acl, &server.engine.config)?;
-    let _pidfile = write_pidfile(&server.engine.config);
+    let _pidfile = Pidfile(Pidfile::path(&server.engine.config));
+    // Who takes over from another process writes it when that one has left.
+    if server.is_main.load(Ordering::Acquire) {
+        write_pidfile(&server.engine.config);
+    }
     listeners.open(&server.net.doors)?;
     ready_lines(&listeners).iter().for_each(|line| log!(Notice, "{line}"));
     supervision::notify(server, supervision::READY);
