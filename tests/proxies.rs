@@ -9,6 +9,7 @@ mod clusters;
 mod config_servers;
 mod group_reads;
 mod heard;
+mod heirs;
 mod kills;
 mod measured;
 mod own;

@@ -15,7 +15,7 @@ use wire::{Decoder, Value, key_slot};
 const HOPS: usize = 12;
 
 /// What a node says, and whether it ends the connection behind that.
-enum Said {
+pub(super) enum Said {
     Reply(String),
     Last(String),
 }
@@ -40,7 +40,7 @@ fn before_two(answer: impl Fn(&[String; 2], usize, &str) -> Said + Send + Sync +
     proxy_of(&seed, &["--databases", "1"])
 }
 
-fn talk(mut stream: TcpStream, says: impl Fn(&str) -> Said) {
+pub(super) fn talk(mut stream: TcpStream, says: impl Fn(&str) -> Said) {
     let (mut decoder, mut buffer) = (Decoder::new(), [0; 4096]);
     while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
         decoder.feed(&buffer[..bytes]);

@@ -9,9 +9,10 @@
 //! 2. An answer to a client that has gone away comes to nobody: a key has a generation.
 
 use super::crowds::{Crowds, Who};
-use super::{Patience, Speech};
+use super::heirs::Seat;
+use super::{Patience, Speech, heirs};
 use crate::joins::{Join, Part, Step};
-use crate::upstream::NodeNo;
+use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
 use net::client::{Client, Signal};
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use tokio::task::AbortHandle;
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// Which conversation of a worker's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     place: u32,
     generation: u32,
@@ -67,6 +68,8 @@ struct Gathered {
     is_cut: bool,
     /// Ends its wait behind others.
     alarm: Option<Alarm>,
+    /// Which masters are asked, by the parts of what only masters do; empty: that is done by no other server either.
+    masters: Box<[Seat]>,
 }
 
 /// What is done at a moment, unless it is not wanted any more.
@@ -251,8 +254,30 @@ impl Conversations {
             crowd: None,
             is_cut: false,
             alarm: None,
+            masters: Box::default(),
         };
         self.push(key, Owed::Gathered(Box::new(gathered)))
+    }
+
+    /// What is made of several is asked of these masters, and where one is none any more of who is in its place.
+    pub fn note_masters(&mut self, key: Key, number: u32, masters: Box<[Seat]>) {
+        if let Some(gathered) = self.find(key).and_then(|conversation| conversation.gathered(number)) {
+            gathered.masters = masters;
+        }
+    }
+
+    /// Whether somebody else may do what a master has not done that is none any more.
+    pub fn has_heirs(&mut self, key: Key, number: u32) -> bool {
+        let gathered = self.find(key).and_then(|conversation| conversation.gathered(number));
+        gathered.is_some_and(|gathered| !gathered.masters.is_empty())
+    }
+
+    /// Who does a part by these routes that a master has not done which was asked for it, and is asked now; None: that is not known, or it is no such part.
+    pub fn heir(&mut self, key: Key, (number, part): (u32, u16), routes: &Routes) -> Option<NodeNo> {
+        let masters = &mut self.find(key)?.gathered(number)?.masters;
+        let heir = heirs::heir(masters, usize::from(part), routes)?;
+        masters[usize::from(part)].node = heir;
+        Some(heir)
     }
 
     fn push(&mut self, key: Key, owed: Owed) -> u32 {

@@ -9,10 +9,13 @@
 pub mod conversation;
 mod course;
 mod crowds;
+mod elsewhere;
+pub mod heirs;
 mod measured;
 pub mod own;
 pub mod redirect;
 mod socket;
+mod tally;
 mod task;
 mod turns;
 
@@ -23,21 +26,20 @@ use crate::shards::ShardCounts;
 use crate::upstream::{NodeNo, Routes};
 use command::table::CommandId;
 use conversation::{Behind, Conversations, Further, Key};
-use measured::NOWHERE;
+use elsewhere::Parked;
 use net::client::Client;
 use own::{Lane, Owners, Ownership, Watching};
-use redirect::Redirection;
 pub use socket::Socket;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use sys::{TickClock, Ticks};
+use tally::{Sequence, Tally};
 pub use task::{MAY_BE_LOST, connect};
-use tokio::time::sleep;
 use turns::Turns;
 use wire::Protocol;
 
@@ -60,12 +62,6 @@ const TURNS_AT_ONCE: usize = 4;
 const DOWN: [&[u8]; 3] = [b"-CLUSTERDOWN ", b"-MASTERDOWN ", READONLY];
 /// What a replica says of a write.
 const READONLY: &[u8] = b"-READONLY ";
-/// How often a request is sent elsewhere before that is what its client is told: for some five seconds.
-const REDIRECTIONS_MAX: u8 = 64;
-/// How often it is sent elsewhere at once. Nodes that hear of a move one after the other send it to and fro until then.
-const AT_ONCE_MAX: u8 = 3;
-/// How long it waits then, each time twice as long as before, and at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
 /// Whose reply comes next.
 #[derive(Clone, Debug)]
@@ -85,17 +81,6 @@ struct Ticket {
     asking_bytes: usize,
 }
 
-/// A request that is to go elsewhere, when it is known what became of those behind it.
-struct Parked {
-    ticket: Ticket,
-    request: Vec<u8>,
-    /// What its client is told if it cannot.
-    error: Vec<u8>,
-    to: NodeNo,
-    /// It goes behind an ASKING.
-    is_asking: bool,
-}
-
 /// One link: requests on their way to a server, and whose they are.
 struct Link {
     way: LinkTo,
@@ -106,8 +91,10 @@ struct Link {
     /// How many of them the socket has taken.
     written: usize,
     tickets: VecDeque<Ticket>,
+    /// How many of these are of which client and slot, while that is asked for.
+    tally: Tally,
     /// Requests that were sent elsewhere, while others of their clients and slots are under way behind them.
-    parked: Vec<Parked>,
+    parked: HashMap<Sequence, Vec<Parked>>,
     /// How many of the tickets are of requests that were not written.
     gathered: usize,
     /// When the first of these came.
@@ -372,6 +359,7 @@ impl Links {
     fn enqueue(&mut self, at: usize, request: &[u8], ticket: Ticket) {
         let link = &mut self.links[at];
         link.requests.extend_from_slice(request);
+        link.tally.add(ticket.sequence());
         link.tickets.push_back(ticket);
         link.gathered += 1;
         link.counts.requests.add(1);
@@ -465,6 +453,7 @@ impl Links {
         }
         let Some(mut ticket) = link.tickets.pop_front() else { return Ok(()) };
         link.counts.under_way.add(-1);
+        link.tally.take(ticket.sequence());
         link.answered += ticket.bytes;
         let refused = ticket.refused.take();
         // Whether its error is the replica's or the request's the master says.
@@ -483,6 +472,9 @@ impl Links {
             // Another may have its slots by now.
             if DOWN.iter().any(|down| line.starts_with(down)) {
                 self.proxy.upstream.hurry();
+                if line.starts_with(READONLY) && self.adopt(at, &ticket, line) {
+                    return Ok(());
+                }
             }
         }
         let reply = refused.as_deref().filter(|_| ticket.pushed.needs_all).unwrap_or(reply);
@@ -528,87 +520,6 @@ impl Links {
         self.enqueue(to, request, ticket);
     }
 
-    /// Sends a request elsewhere that was refused for its slot. Who has asked for something of the same slot behind it finds out first whether that was
-    /// done: then the first is not done any more, and its client is told what it was told.
-    fn redirect(&mut self, at: usize, ticket: &Ticket, line: &[u8]) -> bool {
-        let link = &mut self.links[at];
-        let said_by = &self.routes.nodes[usize::from(link.way.node)];
-        let found = redirect::read(line, said_by).filter(|_| ticket.redirections < REDIRECTIONS_MAX);
-        // Whoever has asked for it takes it from there.
-        match &found {
-            Some(_) if ticket.pushed.slot.is_some() || ticket.pushed.is_of_script => {}
-            Some(Redirection::Moved(slot, node)) => {
-                self.proxy.upstream.note_moved(*slot, node.clone());
-            }
-            Some(Redirection::Ask(_, node)) => {
-                self.proxy.upstream.note_node(node.clone());
-            }
-            None => {}
-        }
-        let Some(found) = found.filter(|found| ticket.pushed.slot == Some(found.slot())) else {
-            return false;
-        };
-        if let Some(instead) = ticket.pushed.unless_executed {
-            self.proxy.upstream.hurry();
-            self.answer(at, ticket, instead, NOWHERE);
-            self.settle_own(at);
-            return true;
-        }
-        let (to, is_asking) = match found {
-            // Anybody's script can say so: it leads to nobody who is not of the cluster, and others' requests nowhere. Who asks the nodes finds out.
-            Redirection::Moved(_, node) | Redirection::Ask(_, node) if ticket.pushed.is_of_script => {
-                self.proxy.upstream.hurry();
-                (self.proxy.upstream.number_of(&node), line.starts_with(b"-ASK"))
-            }
-            Redirection::Moved(slot, node) => (self.proxy.upstream.note_moved(slot, node), false),
-            Redirection::Ask(_, node) => (self.proxy.upstream.note_node(node), true),
-        };
-        let Some(to) = to else { return false };
-        let begin = link.answered - ticket.bytes + ticket.asking_bytes;
-        // Who waits wants to be known wherever that is.
-        let is_bare = ticket.asking_bytes > 0 && ticket.pushed.waits.is_some();
-        let mut request = if is_bare { asking_who() } else { Vec::new() };
-        request.extend_from_slice(&link.requests[begin..link.answered]);
-        let (whose, slot, redirections) = (ticket.pushed.whose, ticket.pushed.slot, ticket.redirections + 1);
-        let ticket = Ticket {
-            came: 0,
-            number: None,
-            refused: None,
-            redirections,
-            bytes: request.len(),
-            pushed: Pushed {
-                replies: ticket.pushed.replies - usize::from(ticket.asking_bytes > 0),
-                ..ticket.pushed
-            },
-            asking_bytes: 0,
-        };
-        // All of them go where the last one was sent.
-        for parked in link
-            .parked
-            .iter_mut()
-            .filter(|one| one.ticket.pushed.whose == whose && one.ticket.pushed.slot == slot)
-        {
-            (parked.to, parked.is_asking) = (to, is_asking);
-        }
-        link.parked.push(Parked { ticket, request, error: line.to_vec(), to, is_asking });
-        self.conversations.note_redirected(whose, Some(to).filter(|_| is_asking));
-        self.look_at_routes();
-        match pause_before(redirections) {
-            None => self.send_parked(at, whose, slot),
-            Some(pause) => send_later(pause, at, whose, slot),
-        }
-        true
-    }
-
-    /// Sends a client's requests of a slot elsewhere, unless it is to be found out first what became of others. Who has gone away is owed nothing.
-    fn send_parked(&mut self, at: usize, whose: Key, slot: Option<u16>) {
-        if self.conversations.client(whose).is_none() {
-            self.links[at].take_parked(whose, slot);
-        } else if !self.links[at].has_of(whose, slot) {
-            self.send_elsewhere(at, whose, slot);
-        }
-    }
-
     /// Asks what is to be known before a reply can be made of which a part has come.
     #[inline]
     fn ask_further(&mut self) {
@@ -644,53 +555,6 @@ impl Links {
             self.push_own(to, &bytes, Pushed { waits: Some(patience), replies: 2, ..pushed });
         }
     }
-
-    /// A request was done: those of the same client and slot that stand in front of it and were sent elsewhere are not done any more.
-    fn note_done(&mut self, at: usize, done: &Ticket) {
-        for parked in self.links[at].take_parked(done.pushed.whose, done.pushed.slot) {
-            self.answer(at, &parked.ticket, &parked.error, NOWHERE);
-        }
-    }
-
-    /// Sends a client's requests of a slot elsewhere.
-    fn send_elsewhere(&mut self, at: usize, whose: Key, slot: Option<u16>) {
-        let way = self.links[at].way;
-        for parked in self.links[at].take_parked(whose, slot) {
-            let to = self.elsewhere(at, LinkTo { node: parked.to, ..way }, parked.ticket.pushed.watching);
-            let Parked { mut ticket, request, is_asking, .. } = parked;
-            if ticket.pushed.waits.is_some() {
-                self.expect_waiting(to);
-            }
-            match is_asking {
-                false => self.enqueue(to, &request, ticket),
-                true => {
-                    // ASKING is for the next request alone, and stands behind the question who waits.
-                    let mut bytes = if ticket.pushed.waits.is_some() { asking_who() } else { Vec::new() };
-                    let asked = bytes.len();
-                    wire::encode_request(&mut bytes, &[b"ASKING"]);
-                    ticket.asking_bytes = bytes.len();
-                    bytes.extend_from_slice(&request[asked..]);
-                    ticket.bytes = bytes.len();
-                    ticket.pushed.replies += 1;
-                    self.enqueue(to, &bytes, ticket);
-                }
-            }
-        }
-    }
-}
-
-/// How long a request waits before it is sent elsewhere for this time. None: it is sent at once.
-fn pause_before(redirections: u8) -> Option<Duration> {
-    let (first, most) = PAUSES;
-    let times = u32::from(redirections.checked_sub(AT_ONCE_MAX + 1)?);
-    Some(first.saturating_mul(1 << times.min(16)).min(most))
-}
-
-fn send_later(pause: Duration, at: usize, whose: Key, slot: Option<u16>) {
-    tokio::task::spawn_local(async move {
-        sleep(pause).await;
-        here(|links| links.send_parked(at, whose, slot));
-    });
 }
 
 /// What goes in front of a request that waits: by which number the server knows the connection, for those who wake its client.
@@ -706,6 +570,12 @@ pub fn rest() {
 }
 
 impl Ticket {
+    /// Whose it is, and of which slot.
+    #[inline]
+    fn sequence(&self) -> Sequence {
+        (self.pushed.whose, self.pushed.slot)
+    }
+
     /// Whether a reply may be to it that comes when so many bytes are with the server, of which it stands behind so many: whatever comes before a request is there
     /// whole is none, unless it is one of several before the last, which a server says as it reads (those to a long transaction).
     fn may_be_told(&self, answered: usize, written: usize) -> bool {
@@ -722,7 +592,8 @@ impl Link {
             answered: 0,
             written: 0,
             tickets: VecDeque::new(),
-            parked: Vec::new(),
+            tally: Tally::default(),
+            parked: HashMap::new(),
             gathered: 0,
             gathers_since: Ticks(0),
             is_blocked: false,
@@ -744,15 +615,13 @@ impl Link {
     }
 
     /// Whether a client has requests of a slot under way.
-    fn has_of(&self, whose: Key, slot: Option<u16>) -> bool {
-        self.tickets.iter().any(|ticket| ticket.pushed.whose == whose && ticket.pushed.slot == slot)
+    fn has_of(&mut self, sequence: Sequence) -> bool {
+        self.tally.has(sequence, self.tickets.iter().map(Ticket::sequence))
     }
 
     /// Takes a client's requests of a slot that were sent elsewhere, in their order.
-    fn take_parked(&mut self, whose: Key, slot: Option<u16>) -> Vec<Parked> {
-        let is_its =
-            |parked: &mut Parked| parked.ticket.pushed.whose == whose && parked.ticket.pushed.slot == slot;
-        self.parked.extract_if(.., is_its).collect()
+    fn take_parked(&mut self, sequence: Sequence) -> Vec<Parked> {
+        self.parked.remove(&sequence).unwrap_or_default()
     }
 
     /// Whether requests may wait for others to be written with them: while so many are on their way that the shard has enough to do.

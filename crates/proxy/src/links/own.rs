@@ -349,6 +349,7 @@ impl Links {
         }
         link.counts.under_way.add(-(link.tickets.len() as i64));
         link.tickets.clear();
+        link.tally.forget();
         link.parked.clear();
         if link.is_begun {
             link.wake();

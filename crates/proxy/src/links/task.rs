@@ -4,9 +4,10 @@
 //! [`UNANSWERED`]; all others wait for the next connection, which is tried at once. Where that fails they are answered with the reason.
 
 use super::course::{Course, Seen};
+use super::elsewhere::REDIRECTIONS_MAX;
 use super::measured::NOWHERE;
 use super::socket::Socket;
-use super::{Link, LinkTo, Links, NO_DB, Parked, Patience, Pushed, REDIRECTIONS_MAX, SharedLinks, Ticket};
+use super::{Link, LinkTo, Links, NO_DB, Patience, Pushed, SharedLinks, Ticket};
 use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
 use crate::upstream::{self, Node, NodeNo};
@@ -506,6 +507,7 @@ impl Link {
     fn empty(&mut self) -> (VecDeque<Ticket>, Vec<u8>) {
         (self.answered, self.written, self.gathered) = (0, 0, 0);
         (self.is_blocked, self.is_held) = (false, false);
+        self.tally.forget();
         self.counts.under_way.add(-(self.tickets.len() as i64));
         (std::mem::take(&mut self.tickets), std::mem::take(&mut self.requests))
     }
@@ -562,6 +564,7 @@ impl Links {
             } else if !was_written {
                 let link = &mut self.links[at];
                 link.requests.extend_from_slice(&requests[begin..end]);
+                link.tally.add(ticket.sequence());
                 link.tickets.push_back(ticket);
                 link.gathered += 1;
                 link.counts.under_way.add(1);
@@ -614,7 +617,10 @@ impl Links {
                 self.ask_master(at, ticket, &requests[begin..end]);
                 continue;
             }
-            let owner = ticket.pushed.slot.and_then(|slot| self.routes.of(slot));
+            let owner = match ticket.pushed.slot {
+                Some(slot) => self.routes.of(slot),
+                None => self.conversations.heir(ticket.pushed.whose, ticket.pushed.reply, &self.routes),
+            };
             if let Some(instead) = ticket.pushed.unless_executed {
                 self.answer(at, &ticket, instead, NOWHERE);
                 continue;
@@ -640,10 +646,10 @@ impl Links {
     fn refuse_parked(&mut self, at: usize) {
         let link = &mut self.links[at];
         let parked = std::mem::take(&mut link.parked);
-        let has_more = |one: &Parked| link.has_of(one.ticket.pushed.whose, one.ticket.pushed.slot);
-        let (refused, left): (Vec<_>, Vec<_>) = parked.into_iter().partition(has_more);
-        link.parked = left;
-        for parked in refused {
+        let (refused, left): (Vec<_>, Vec<_>) =
+            parked.into_iter().partition(|(sequence, _)| link.has_of(*sequence));
+        link.parked = left.into_iter().collect();
+        for parked in refused.into_iter().flat_map(|(_, all)| all) {
             self.answer(at, &parked.ticket, &parked.error, NOWHERE);
         }
     }

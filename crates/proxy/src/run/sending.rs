@@ -4,7 +4,7 @@ use super::{NOT_SERVED, OWED_MAX, Runner, wait_without_silence};
 use crate::joins::{Join, Keeping};
 use crate::links::conversation::{Asked, Key};
 use crate::links::own::{Lane, Watching};
-use crate::links::{self, LinkTo, Links, Pushed, Speech};
+use crate::links::{self, LinkTo, Links, Pushed, Speech, heirs};
 use crate::parts::{Parts, Plan, parts_of};
 use crate::serve::{Front, Proxy, Wait};
 use crate::upstream::NodeNo;
@@ -43,8 +43,13 @@ impl Runner {
         };
         // Nor does anything else overtake what a replica is asked.
         let is_read = matches!(plan, Plan::Read(..));
-        let is_apart =
-            front.is_alone || plan.asks_further() || plan.is_apart() || front.is_at_replica && !is_read;
+        // What all masters do may be sent elsewhere, and overtake or be overtaken.
+        let is_of_masters = self.is_of_masters(plan, command);
+        let is_apart = front.is_alone
+            || plan.asks_further()
+            || plan.is_apart()
+            || is_of_masters
+            || front.is_at_replica && !is_read;
         if front.owed > 0 && (front.version != version || is_redirected || is_apart) {
             front.wait_for(Wait::Owed(0));
             return false;
@@ -67,6 +72,13 @@ impl Runner {
             None if plan.is_apart() => self.send_beside(front, plan, (command, &request)),
             None => self.send_parts(front, plan, command, &request),
         }
+    }
+
+    /// Whether a request is something that masters of a cluster do, all of them, and nobody else.
+    fn is_of_masters(&self, plan: Plan, command: &Command) -> bool {
+        matches!(plan, Plan::Everywhere(_))
+            && command.is(Flags::WRITE)
+            && self.links.borrow().routes.is_cluster
     }
 
     #[inline]
@@ -246,6 +258,7 @@ impl Runner {
         command: &Command,
         request: &Request<'_>,
     ) -> bool {
+        let is_of_masters = self.is_of_masters(plan, command);
         let links = &mut *self.links.borrow_mut();
         let luck = self.proxy.host.ticks.now().0 as usize;
         let transaction = front.inner.transaction.as_deref();
@@ -276,17 +289,14 @@ impl Runner {
         }
         // What is wrong a server says at once.
         let may_wait = parts.join.as_ref().is_some_and(Join::may_wait);
-        let number = match parts.join {
-            Some(join) => {
-                let asked = Asked { command: Some(command.id), since: Some(links.moment) };
-                let owed = (join, places.len());
-                links.conversations.owe_joined(whose, owed, speaks, (asked, is_wanted))
-            }
-            None => links.conversations.owe(whose, is_wanted),
-        };
+        let number = owe_parts(links, (whose, is_wanted), (parts.join, places.len()), (speaks, command));
+        if is_of_masters {
+            links.conversations.note_masters(whose, number, heirs::seats(&links.routes));
+        }
         // What it asks later comes behind what is asked for it further.
         let asks_further = plan.asks_further();
         front.is_alone |= asks_further
+            || is_of_masters
             || matches!(plan, Plan::Scan | Plan::Computed(..) | Plan::Everywhere(ways::Gathering::AnyOne));
         if may_wait && command.is(Flags::BLOCKING) && ways::may_block(command, request) {
             self.proxy.block(front, Ends::Here);
@@ -358,6 +368,20 @@ fn null(protocol: Protocol) -> &'static [u8] {
 fn wait_for_room(front: &mut Front) -> bool {
     wait_without_silence(front, Wait::Room);
     false
+}
+
+/// The reply is owed that so many parts make, or the only one gives; its number.
+fn owe_parts(
+    links: &mut Links,
+    (whose, is_wanted): (Key, bool),
+    (join, count): (Option<Join>, usize),
+    (speaks, command): (Speech, &Command),
+) -> u32 {
+    let asked = Asked { command: Some(command.id), since: Some(links.moment) };
+    match join {
+        Some(join) => links.conversations.owe_joined(whose, (join, count), speaks, (asked, is_wanted)),
+        None => links.conversations.owe(whose, is_wanted),
+    }
 }
 
 /// A client is owed one reply more: by which name, and whether it wants it.
