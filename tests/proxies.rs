@@ -10,6 +10,7 @@ mod config_servers;
 mod group_reads;
 mod heard;
 mod heirs;
+mod itself;
 mod kills;
 mod measured;
 mod own;

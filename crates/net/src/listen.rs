@@ -6,7 +6,7 @@ mod doors;
 use config::Config;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use sys::file::Fs;
@@ -185,6 +185,29 @@ fn wanted(name: &str, port: u16, speech: Speech) -> io::Result<Vec<Wanted>> {
             Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
         }
     }
+}
+
+/// Whether who connects to this place from this machine comes to where the configuration has listened. What has no address now leads nowhere.
+pub fn leads_here(config: &Config, host: &str, port: u16) -> bool {
+    use std::net::ToSocketAddrs;
+    if port == 0 || ![config.port(), config.tls_port()].contains(&port) {
+        return false;
+    }
+    let named = config.bind();
+    let bound = named.iter().filter_map(|name| wanted(name, port, Speech::Plain).ok()).flatten();
+    let bound: Vec<IpAddr> = bound.map(|want| want.address.ip()).collect();
+    let is_bound = |place: SocketAddr| {
+        let ip = match place.ip() {
+            // Who connects there comes to this machine.
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let covers = |one: &IpAddr| *one == ip || one.is_unspecified() && one.is_ipv4() == ip.is_ipv4();
+        // Only an address of this machine can be taken.
+        bound.iter().any(covers) && UdpSocket::bind((ip, 0)).is_ok()
+    };
+    (host, port).to_socket_addrs().is_ok_and(|mut places| places.any(is_bound))
 }
 
 /// Listens at all addresses with this port, by a socket that is there if there is one.

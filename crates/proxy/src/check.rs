@@ -1,5 +1,6 @@
 //! `tarn proxy --check`: whether all that a proxy would be in front of is there, and what it is, and whether each slot is somebody's.
 
+use crate::shards;
 use crate::upstream::{self, Node, Upstream, config_servers};
 use server::server::Server;
 use std::io::{self, Write};
@@ -72,6 +73,12 @@ pub fn ask(host: &Arc<Server>, upstream: &Upstream, place: &Node) -> Result<Stri
             told.nodes.len()
         )),
     }
+}
+
+/// Whether a proxy is there.
+pub fn is_proxy(host: &Server, node: &Node) -> bool {
+    let told = upstream::ask(host, node, &["INFO shards"]).unwrap_or_default();
+    told.first().is_some_and(|shards| upstream::field(shards, shards::UNSERVED).is_some())
 }
 
 /// What a server is, of which the directives say whether it is a node of a cluster.

@@ -46,6 +46,9 @@ impl Shards {
     }
 }
 
+/// The line of it that says how many slots nobody has.
+pub const UNSERVED: &str = "unserved_slots";
+
 /// The section of INFO: a line for each server that has slots or was asked for something, and what is so of the proxy.
 pub fn section(proxy: &Proxy) -> Vec<(String, String)> {
     let routes = proxy.upstream.routes();
@@ -70,7 +73,7 @@ pub fn section(proxy: &Proxy) -> Vec<(String, String)> {
     let shards = counts.iter().filter_map(shard).zip(0..);
     let mut lines: Vec<_> = shards.map(|(line, number)| (format!("shard{number}"), line)).collect();
     let is_draining = proxy.is_draining.load(Ordering::Relaxed);
-    lines.push(("unserved_slots".to_owned(), routes.unserved().to_string()));
+    lines.push((UNSERVED.to_owned(), routes.unserved().to_string()));
     lines.push(("draining".to_owned(), u8::from(is_draining).to_string()));
     let (held_back_ms, held_back) = proxy.bandwidth.told();
     lines.push(("bandwidth_held_back_ms".to_owned(), held_back_ms.to_string()));

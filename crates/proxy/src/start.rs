@@ -14,7 +14,8 @@ use crate::waits::Waits;
 use crate::ways;
 use config::{Config, LogLevel, Startup, UsersFrom};
 use engine::Attention;
-use net::{descriptors, encryption, listen::Listeners};
+use net::listen::Listeners;
+use net::{descriptors, encryption, listen};
 use parking_lot::Mutex;
 use server::server::{Ending, Server};
 use std::io;
@@ -102,6 +103,12 @@ fn check(config: Config) -> io::Result<bool> {
     // What the log would say is printed. The directives have set the level by now.
     logger::set_level(LogLevel::Nothing);
     encryption::begin(&host.net.tls, &host.engine.config)?;
+    // Where these directives would have a proxy listen a server may be, as long as there is none.
+    if let Some((node, why)) = names_itself(&host.engine.config)
+        && check::is_proxy(&host, &node)
+    {
+        return Err(io::Error::other(why));
+    }
     let upstream = upstream(&host).map_err(io::Error::other)?;
     Ok(check::run(&host, &upstream))
 }
@@ -133,6 +140,9 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     host.engine.ignore(Attention::MEMORY_CEILING | Attention::NO_REPLICAS);
     let config = &host.engine.config;
     encryption::begin(&host.net.tls, config)?;
+    if let Some((_, why)) = names_itself(config) {
+        return Err(io::Error::other(why));
+    }
     let upstream = upstream(&host).map_err(io::Error::other)?;
     let users = Users::begin(&host, &upstream.cluster).map_err(io::Error::other)?;
     let mut taken = takeover::take(config)?;
@@ -195,6 +205,23 @@ async fn leave_at_end(proxy: Arc<Proxy>) {
     if host.engine.config.unixsocket().is_empty() {
         host.net.doors.leave();
     }
+}
+
+/// What of that which is named to be behind it is where it listens itself, and a sentence that says so: requests would go round without end.
+fn names_itself(config: &Config) -> Option<(Node, String)> {
+    let named = [
+        ("proxy-shards", config.proxy_shards()),
+        ("proxy-cluster", config.proxy_cluster()),
+        ("proxy-config-servers", config.proxy_config_servers()),
+    ];
+    named.into_iter().find_map(|(directive, places)| {
+        let places = String::from_utf8_lossy(&places).into_owned();
+        // Slots may stand in front of a server.
+        let nodes = places.split(',').filter_map(|word| Node::parse(word.rsplit('=').next()?.trim()).ok());
+        let node = nodes.into_iter().find(|node| listen::leads_here(config, &node.host, node.port))?;
+        let why = format!("`{directive}` names {node}, where this proxy itself listens (`bind`, `port`)");
+        Some((node, why))
+    })
 }
 
 /// What the directives say is behind it.

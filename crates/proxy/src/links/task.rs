@@ -230,8 +230,9 @@ async fn introduce(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<(Socket,
             match reply {
                 _ if came > owed => return Err(no_reply()),
                 // The last one: who it is need not be known.
-                Value::Bulk(info) if came == owed => met = meet(proxy, way.node, &info),
-                Value::Verbatim(_, info) if came == owed => met = meet(proxy, way.node, &info),
+                Value::Bulk(info) | Value::Verbatim(_, info) if came == owed => {
+                    met = meet(proxy, way.node, &info)?;
+                }
                 Value::Error(line) if came < owed => {
                     let line = one_line(&line);
                     return Err(match no_touch == Some(came) && is_refusal(&line) {
@@ -260,10 +261,18 @@ fn is_refusal(line: &str) -> bool {
 }
 
 /// Notes which process is met, by what INFO says.
-fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) -> Option<Met> {
+///
+/// # Errors
+/// It is this one: requests would go round without end.
+fn meet(proxy: &Proxy, node: NodeNo, info: &[u8]) -> Result<Option<Met>, Failure> {
     const NAME: &[u8] = b"run_id:";
     let process = info.split(|byte| matches!(byte, b'\r' | b'\n')).find_map(|line| line.strip_prefix(NAME));
-    process.map(|process| proxy.upstream.losses.meet(node, process))
+    match process {
+        Some(process) if *process == *proxy.host.run_id.as_bytes() => {
+            Err(Failure::Lost("that is this proxy itself".to_owned()))
+        }
+        process => Ok(process.map(|process| proxy.upstream.losses.meet(node, process))),
+    }
 }
 
 /// What a link says first, and how many replies there are to it: one at least, so that a connection which only seems to be there is found out. And which of them
