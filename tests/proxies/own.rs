@@ -2,8 +2,9 @@
 
 use super::{Proxied, keys_of};
 use crate::tarn_path;
+use std::net::TcpListener;
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
-use testkit::{Client, Program};
+use testkit::{Client, Program, Server};
 use wire::Value;
 
 fn queued() -> Value {
@@ -349,4 +350,18 @@ fn who_could_not_watch_a_key_may_watch_another() {
         let done = if is_changed { Value::NullArray } else { Value::Array(vec![ok()]) };
         assert_eq!(call(&mut client, &["EXEC"]), done);
     }
+}
+
+#[test]
+fn who_sends_no_more_is_not_kept_for_a_server_that_is_not_reached() {
+    // Its system takes connections, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = silent.local_addr().unwrap().to_string();
+    let proxy = Server::start(Program::Proxy(tarn_path()), &["--proxy-shards", &place]).unwrap();
+    let mut client = proxy.connect().unwrap();
+    client.send_request(&["BLPOP", "k", "0"]).unwrap();
+    client.close_write().unwrap();
+    // Who is kept until the server is given up is told that.
+    let told = client.read_value();
+    assert!(told.is_err(), "{told:?}");
 }

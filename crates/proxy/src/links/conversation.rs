@@ -123,6 +123,8 @@ struct Conversation {
     redirected: Option<Vec<NodeNo>>,
     /// It sends no more, and is not to wait.
     is_leaving: bool,
+    /// Nor for what there is.
+    is_given_up: bool,
 }
 
 /// All of a worker's.
@@ -197,7 +199,8 @@ impl Conversations {
         conversation.ready.shrink_to(KEPT_BYTES_MAX);
         conversation.is_woken = false;
         conversation.kept_bytes = 0;
-        (conversation.redirected, conversation.is_leaving) = (None, false);
+        conversation.redirected = None;
+        (conversation.is_leaving, conversation.is_given_up) = (false, false);
         self.free.push(key.place);
         // Who was next behind another that has gone, and goes now, is given nothing.
         self.further.retain(|further| further.whose != key);
@@ -459,11 +462,25 @@ impl Conversations {
         self.find(key).is_some_and(|conversation| conversation.owed.iter().any(looks))
     }
 
-    /// A client sends no more: it is woken when it begins to wait.
-    pub fn note_leaving(&mut self, key: Key) {
-        if let Some(conversation) = self.find(key) {
-            conversation.is_leaving = true;
+    /// A client sends no more: it is woken when it begins to wait. Whether that is news.
+    pub fn note_leaving(&mut self, key: Key) -> bool {
+        self.find(key).is_some_and(|conversation| !std::mem::replace(&mut conversation.is_leaving, true))
+    }
+
+    /// A client that sends no more is not told what there is either.
+    pub fn give_up(&mut self, key: Key) {
+        let conversation = self.find(key).filter(|conversation| conversation.is_leaving);
+        if let Some(conversation) = conversation {
+            conversation.is_given_up = true;
+            if let Some(client) = &conversation.client {
+                client.wake();
+            }
         }
+    }
+
+    /// Whether that is so.
+    pub fn is_given_up(&mut self, key: Key) -> bool {
+        self.find(key).is_some_and(|conversation| conversation.is_given_up)
     }
 
     /// A client begins to wait.

@@ -19,6 +19,8 @@ use wire::{Protocol, encode_request};
 
 /// How many that nobody has are kept of a kind.
 const IDLE_MAX: usize = 16;
+/// How long a server may take to be reached that is to tell somebody who sends no more whether there is anything.
+const UNREACHED_MAX: Duration = Duration::from_millis(500);
 /// What a server says where nothing has come.
 const NOTHING: &[u8] = b"*-1\r\n";
 /// What a client is told whose wait was ended with an error.
@@ -215,11 +217,26 @@ impl Links {
     /// A client sends no more. Whether it is told what there is, of which it has not heard yet whether it has to wait for it: what is there a server says in one breath
     /// with the number of its connection.
     pub(super) fn leave(&mut self, client: u64, key: Key) -> bool {
-        let is_told = self.conversations.is_looked_for(key) || !self.proxy.waits.has_begun(client);
-        if is_told {
-            self.conversations.note_leaving(key);
+        let is_looked_for = self.conversations.is_looked_for(key);
+        let is_told = is_looked_for || !self.proxy.waits.has_begun(client);
+        if !is_told || self.conversations.is_given_up(key) {
+            return false;
         }
-        is_told
+        if self.conversations.note_leaving(key) && !is_looked_for {
+            tokio::task::spawn_local(async move {
+                sleep(UNREACHED_MAX).await;
+                super::here(|links| links.give_up_unreached(client, key));
+            });
+        }
+        true
+    }
+
+    /// A client has sent no more for a while: where nothing of what it waits for was handed to a server it waits for nothing any more.
+    fn give_up_unreached(&mut self, client: u64, key: Key) {
+        let mut had = self.owners.held.range(Lane::all_of(client)).map(|(_, held)| &self.links[held.at]);
+        if had.all(|link| link.written == 0) {
+            self.conversations.give_up(key);
+        }
     }
 
     /// Ends the wait of a client that was called, if it waits.
