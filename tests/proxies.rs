@@ -7,6 +7,7 @@ mod bandwidth;
 mod cached;
 mod clusters;
 mod config_servers;
+mod descriptors;
 mod group_reads;
 mod heard;
 mod heirs;

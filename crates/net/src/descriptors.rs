@@ -17,6 +17,9 @@ const DESCRIPTORS_OF_WORKER: u64 = 4;
 /// A proxy's connections to each server that is named, by worker: both protocols, and a few databases.
 const DESCRIPTORS_OF_LINK: u64 = 8;
 
+/// A proxy keeps one part of so many for clients that wait at servers, where the limit is low: each of them takes another one.
+const WAITING_PART: u64 = 4;
+
 /// The least that a store gets along with.
 const STORE_DESCRIPTORS_MIN: u64 = 16;
 /// The most that one takes: 64 GB of the shortest segments, 4 TB of the longest ones.
@@ -35,14 +38,14 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
     if limit > before {
         log!(Notice, "Raised the limit of open files from {before} to {limit}");
     }
-    let possible = limit.saturating_sub(own);
+    let possible = for_clients(config, limit.saturating_sub(own));
     if possible >= wanted {
         return Ok(());
     }
     if possible == 0 {
         let text = format!(
             "The limit of open files is {limit}, too low for a server; raise it with 'ulimit -n' to at least {}",
-            wanted + own
+            own + with_waiting(config, wanted)
         );
         return Err(io::Error::other(text));
     }
@@ -50,7 +53,7 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
         Warning,
         "maxclients is lowered from {wanted} to {possible}: the limit of open files is {limit} and cannot be \
          raised to {}. To serve more, raise it with 'ulimit -n'",
-        wanted + own
+        own + with_waiting(config, wanted)
     );
     config
         .set(&[("maxclients", possible.to_string())], Origin::Local)
@@ -66,7 +69,28 @@ pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
 pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
     let own = own_descriptors(config);
     let limit = raise(u64::from(maxclients) + own, more_for_waiting(config, maxclients), raise_to)?;
-    Ok(limit.saturating_sub(own))
+    Ok(for_clients(config, limit.saturating_sub(own)))
+}
+
+/// How many connections a proxy in front of so many servers may give to clients that wait at one, or watch keys there, beside all that is to have a descriptor in any
+/// case: whoever may come, and what everybody's requests go over.
+///
+/// # Errors
+/// If the system does not tell its limit.
+pub fn for_waiting(config: &Config, servers: u64) -> io::Result<u64> {
+    let (limit, _) = Resource::NOFILE.get()?;
+    let others = own_descriptors_before(config, servers.max(servers_behind(config)));
+    Ok(limit.saturating_sub(others + u64::from(config.maxclients())))
+}
+
+/// How many clients there may be where that is left for them: of a proxy's some may wait.
+fn for_clients(config: &Config, left: u64) -> u64 {
+    if servers_behind(config) > 0 { left - left / WAITING_PART } else { left }
+}
+
+/// How much is to be left for so many clients.
+fn with_waiting(config: &Config, clients: u64) -> u64 {
+    if servers_behind(config) > 0 { clients + clients.div_ceil(WAITING_PART - 1) } else { clients }
 }
 
 /// How many files a store may have open: what the clients leave, after the limit of open files has been raised for both as far as possible.
@@ -81,11 +105,14 @@ pub fn of_store(config: &Config) -> io::Result<usize> {
 
 /// What the server needs for itself, with the least for a store.
 fn own_descriptors(config: &Config) -> u64 {
+    own_descriptors_before(config, servers_behind(config))
+}
+
+/// The same in front of so many servers.
+fn own_descriptors_before(config: &Config, servers: u64) -> u64 {
     let of_store = if has_store(config) { STORE_DESCRIPTORS_MIN } else { 0 };
     let workers = config.threads().max(num_cores()) as u64;
-    OWN_DESCRIPTORS
-        + (DESCRIPTORS_OF_WORKER + DESCRIPTORS_OF_LINK * servers_behind(config)) * workers
-        + of_store
+    OWN_DESCRIPTORS + (DESCRIPTORS_OF_WORKER + DESCRIPTORS_OF_LINK * servers) * workers + of_store
 }
 
 /// How many servers are named that a proxy is in front of, or that name these.
@@ -172,6 +199,19 @@ mod tests {
     fn a_proxy_has_room_for_those_who_wait_at_servers() {
         let (server, proxy) = (read("maxclients 100"), read("maxclients 100\nproxy-cluster a:1"));
         assert_eq!([more_for_waiting(&server, 100), more_for_waiting(&proxy, 100)], [0, 100]);
+    }
+
+    #[test]
+    fn some_of_a_proxys_clients_may_wait_however_few_there_may_be() {
+        let (server, proxy) = (read("maxclients 100"), read("maxclients 100\nproxy-cluster a:1"));
+        assert_eq!([for_clients(&server, 80), for_clients(&proxy, 80), for_clients(&proxy, 1)], [80, 60, 1]);
+        let leaves = |config, clients| for_clients(config, with_waiting(config, clients));
+        assert!((0..200).all(|clients| leaves(&server, clients) == clients));
+        assert!((0..200).all(|clients| (clients..clients + 2).contains(&leaves(&proxy, clients))));
+        // What more servers take is not theirs.
+        let limit = Resource::NOFILE.get().unwrap().0;
+        let waiting = |servers| for_waiting(&proxy, servers).unwrap();
+        assert!(waiting(1) < limit - 100 && waiting(2) < waiting(1) && waiting(u64::from(u32::MAX)) == 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::bandwidth::{Bandwidth, Figures};
 use crate::cache::Cache;
 use crate::heard::{Changes, Hearing};
-use crate::links::{self, Speech, conversation::Key};
+use crate::links::{self, Speech, conversation::Key, own::OwnConnections};
 use crate::reading::Reading;
 use crate::replicas::Replicas;
 use crate::run::Runner;
@@ -43,6 +43,8 @@ pub struct Proxy {
     pub replicas: Replicas,
     /// At which servers its clients wait.
     pub waits: Waits,
+    /// How many connections they have to themselves.
+    pub own_connections: OwnConnections,
     /// What is counted of each server.
     pub shards: Shards,
     /// How much is moved for clients, and who waits for that.

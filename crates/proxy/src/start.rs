@@ -4,6 +4,7 @@ use crate::bandwidth::{self, Bandwidth};
 use crate::check;
 use crate::heard::{self, Changes, Hearing};
 use crate::limits::DATABASES_MAX;
+use crate::links::own::OwnConnections;
 use crate::replicas::{self, Replicas};
 use crate::serve::Proxy;
 use crate::shards::{self, Shards};
@@ -166,6 +167,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
         cache: Arc::default(),
         replicas: Replicas::default(),
         waits: Waits::default(),
+        own_connections: OwnConnections::default(),
         shards: Shards::default(),
         bandwidth: Bandwidth::default(),
         is_draining: AtomicBool::new(false),

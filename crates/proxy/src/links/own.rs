@@ -13,6 +13,7 @@ use crate::upstream::NodeNo;
 use crate::waits::Called;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 use wire::{Protocol, encode_request};
@@ -58,6 +59,46 @@ pub enum Watching {
     GoesOn,
     /// None is watched when it is done.
     Ends,
+}
+
+/// How many connections clients of all workers have to themselves, or had. Each takes a descriptor, of which the system may give few: then those come first over which
+/// everybody's requests go, and those of clients.
+#[derive(Default)]
+pub struct OwnConnections {
+    count: AtomicU64,
+    /// How many there may be, as it was when the last one was made.
+    most: AtomicU64,
+}
+
+/// One of them, as long as this is there.
+pub struct OwnConnection<'c>(&'c AtomicU64);
+
+impl Drop for OwnConnection<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl OwnConnections {
+    /// One more of at most so many.
+    ///
+    /// # Errors
+    /// One sentence: there are as many.
+    pub fn begin(&self, most: u64) -> Result<OwnConnection<'_>, String> {
+        self.most.store(most, Ordering::Relaxed);
+        let begun = OwnConnection(&self.count);
+        match self.count.fetch_add(1, Ordering::Relaxed) < most {
+            true => Ok(begun),
+            false => Err(format!(
+                "the limit of open files leaves no more than {most} connections to clients that wait for keys or watch some"
+            )),
+        }
+    }
+
+    /// Whether there are so many that nobody keeps one that nobody has.
+    fn are_scarce(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > self.most.load(Ordering::Relaxed) / 2
+    }
 }
 
 /// One of those that a client may have at a time.
@@ -215,7 +256,7 @@ impl Links {
     }
 
     /// A client sends no more. Whether it is told what there is, of which it has not heard yet whether it has to wait for it: what is there a server says in one breath
-    /// with the number of its connection.
+    /// with the number of its connection. One that is not reached for a while says nothing.
     pub(super) fn leave(&mut self, client: u64, key: Key) -> bool {
         let is_looked_for = self.conversations.is_looked_for(key);
         let is_told = is_looked_for || !self.proxy.waits.has_begun(client);
@@ -328,7 +369,7 @@ impl Links {
         let Some(own) = link.own.as_mut() else { return };
         own.0 = None;
         let idle = self.owners.idle.entry(kind(link.way)).or_default();
-        if !link.is_done() || idle.len() >= IDLE_MAX {
+        if !link.is_done() || idle.len() >= IDLE_MAX || self.proxy.own_connections.are_scarce() {
             self.close(at);
         } else {
             idle.push(at);

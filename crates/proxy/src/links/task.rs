@@ -6,12 +6,14 @@
 use super::course::{Course, Seen};
 use super::elsewhere::REDIRECTIONS_MAX;
 use super::measured::NOWHERE;
+use super::own::OwnConnection;
 use super::socket::Socket;
 use super::{Link, LinkTo, Links, NO_DB, Patience, Pushed, SharedLinks, Ticket};
 use crate::losses::{Losses, Met};
 use crate::serve::Proxy;
 use crate::upstream::{self, Node, NodeNo};
 use config::LogLevel;
+use net::descriptors;
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,11 +61,13 @@ pub async fn run(links: SharedLinks, at: usize, way: LinkTo, proxy: Arc<Proxy>) 
             return links.borrow_mut().note_over(at);
         }
         // Nobody waits for what is over.
-        let Some(connected) = unless_over(&links, at, connect_to(&proxy, server, way)).await else {
+        let is_own = links.borrow().links[at].own.is_some();
+        let Some(connected) = unless_over(&links, at, connect_within(&proxy, server, way, is_own)).await
+        else {
             continue;
         };
         match connected {
-            Ok((socket, met)) => {
+            Ok((socket, met, _counted)) => {
                 is_told = false;
                 links.borrow_mut().refuse_lost(at);
                 links.borrow_mut().links[at].is_woken = true;
@@ -203,6 +207,26 @@ fn sentence(error: &io::Error) -> String {
 /// Why that is not so.
 pub async fn connect(proxy: &Proxy, server: &Node, way: LinkTo) -> Result<Socket, Failure> {
     connect_to(proxy, server, way).await.map(|(socket, _)| socket)
+}
+
+/// The same; one that a client has to itself is counted, and one of so many as there is room for.
+async fn connect_within<'p>(
+    proxy: &'p Proxy,
+    server: &Node,
+    way: LinkTo,
+    is_own: bool,
+) -> Result<(Socket, Option<Met>, Option<OwnConnection<'p>>), Failure> {
+    let counted = match is_own {
+        true => {
+            let servers = proxy.upstream.routes().masters.len();
+            let most = descriptors::for_waiting(&proxy.host.engine.config, servers as u64);
+            let most = most.map_err(|error| Failure::Lost(config::sentence(&error)))?;
+            Some(proxy.own_connections.begin(most).map_err(Failure::Lost)?)
+        }
+        false => None,
+    };
+    let (socket, met) = connect_to(proxy, server, way).await?;
+    Ok((socket, met, counted))
 }
 
 /// The same, and which process is met, if it says so.
