@@ -14,6 +14,9 @@ use wire::{Decoder, Value, encode_request};
 /// How long one server may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The most that one may answer: all slots of a cluster, each with some replicas, are some MB.
+const REPLIES_BYTES_MAX: usize = 64 << 20;
+
 /// What a server answers to these lines, as whom the directives say; the first error ends it, and is the last answer.
 ///
 /// # Errors
@@ -34,10 +37,15 @@ fn say(host: &Server, node: &Node, lines: &[&str]) -> io::Result<Vec<Value>> {
     }
     outgoing.write_all(&said, look)?;
     let (mut decoder, mut buffer, mut replies) = (Decoder::new(), [0; 16 << 10], Vec::new());
+    let mut came = 0;
     loop {
         let bytes = outgoing.read(&mut buffer, look)?;
+        came += bytes;
         if bytes == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if came > REPLIES_BYTES_MAX {
+            return Err(io::Error::other("its answer is too long"));
         }
         decoder.feed(&buffer[..bytes]);
         while let Some(reply) = decoder.decode().map_err(|_| io::Error::from(ErrorKind::InvalidData))? {

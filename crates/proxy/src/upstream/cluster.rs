@@ -6,7 +6,7 @@
 use super::asking::ask;
 use super::config_servers::{self, ConfigServers};
 use super::identity::ClusterId;
-use super::{NOBODY, Node, NodeNo, Routes, Upstream};
+use super::{HOST_BYTES_MAX, NOBODY, Node, Routes, TOO_MANY, Upstream};
 use server::server::Server;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -297,10 +297,9 @@ fn agree(cluster: Option<&ClusterId>, named_by: Option<&str>, its: Option<&str>)
 impl Routes {
     /// Gives slots to whom they have there.
     pub(super) fn follow(&mut self, told: &Routes) {
-        let numbers: Vec<NodeNo> =
-            told.nodes.iter().map(|node| self.number(node.clone()).unwrap_or(NOBODY)).collect();
+        let numbers = self.number_all(told.nodes.iter());
         for (slot, owner) in self.slots.iter_mut().zip(&told.slots) {
-            *slot = numbers.get(usize::from(*owner)).copied().unwrap_or(NOBODY);
+            *slot = numbers.get(usize::from(*owner)).copied().flatten().unwrap_or(NOBODY);
         }
         self.note_masters();
     }
@@ -345,15 +344,19 @@ fn take(reply: &Value, known: &Routes, asked: &Node) -> Result<(Routes, Vec<Node
     };
     let mut routes = known.clone();
     routes.slots.fill(NOBODY);
+    let mut owned = Vec::new();
     for range in ranges {
         let (slots, nodes) = owner_of(range, asked).ok_or("it does not say who has which slot")?;
         let Some(Some(master)) = nodes.first() else {
             routes.slots[slots.clone()].copy_from_slice(&known.slots[slots]);
             continue;
         };
-        let number = routes.number(master.clone()).ok_or("there are too many servers")?;
-        routes.slots[slots].fill(number);
+        owned.push((slots, master.clone()));
         others.extend(nodes.into_iter().flatten());
+    }
+    let numbers = routes.number_all(owned.iter().map(|(_, master)| master));
+    for ((slots, _), number) in owned.into_iter().zip(numbers) {
+        routes.slots[slots].fill(number.ok_or(TOO_MANY)?);
     }
     routes.note_masters();
     match routes.masters.is_empty() {
@@ -380,7 +383,7 @@ fn node_of(node: &Value, asked: &Node) -> Option<Option<Node>> {
     match host {
         Value::Bulk(host) if host == b"?" => Some(None),
         // It stands in lines that clients are told.
-        Value::Bulk(host) if host.iter().any(u8::is_ascii_control) => None,
+        Value::Bulk(host) if host.iter().any(u8::is_ascii_control) || host.len() > HOST_BYTES_MAX => None,
         Value::Bulk(host) if !host.is_empty() => Some(at(String::from_utf8_lossy(host).into_owned())),
         Value::Bulk(_) | Value::Null => Some(at(asked.host.clone())),
         _ => None,
@@ -389,6 +392,7 @@ fn node_of(node: &Value, asked: &Node) -> Option<Option<Node>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NODES_MAX;
     use super::*;
 
     fn slots(ranges: &[(i64, i64, &str, i64)]) -> Value {
@@ -412,6 +416,32 @@ mod tests {
         assert_eq!(next.masters, [1, 2]);
         let unnamed = take(&slots(&[(0, 49, "?", 9), (50, 99, "a", 1)]), &next, &asked).unwrap().0;
         assert_eq!((unnamed.of(0), unnamed.of(50), unnamed.of(100)), (Some(2), Some(0), None));
+    }
+
+    #[test]
+    fn who_tells_of_other_servers_all_the_time_is_not_kept_in_mind_without_end() {
+        let asked = Node::parse("10.0.0.9:7000").unwrap();
+        let sound = slots(&[(0, 16_383, "sound", 7000)]);
+        let mut routes = take(&sound, &Routes::empty(true), &asked).unwrap().0;
+        let mut refused = None;
+        for round in 0..5 {
+            let hosts: Vec<String> = (0..SLOTS).step_by(4).map(|slot| format!("{round}.{slot}")).collect();
+            let each = hosts.iter().zip((0..).step_by(4));
+            let ranges: Vec<_> = each.map(|(host, slot)| (slot, slot + 3, &**host, 1)).collect();
+            match take(&slots(&ranges), &routes, &asked) {
+                Ok((told, _)) => routes.follow(&told),
+                Err(why) => refused = Some(why),
+            }
+            assert!(routes.nodes.len() <= NODES_MAX);
+        }
+        assert!(refused.is_some_and(|why| why.contains("a new process")));
+        // Who is known is followed.
+        let (told, _) = take(&sound, &routes, &asked).unwrap();
+        routes.follow(&told);
+        assert_eq!((routes.of(0), routes.masters.len()), (Some(0), 1));
+        let long = "h".repeat(HOST_BYTES_MAX + 1);
+        assert!(take(&slots(&[(0, 1, &long, 1)]), &routes, &asked).is_err());
+        assert!(Node::parse(&format!("{long}:1")).is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use cluster::Asking;
 pub use cluster::field;
 use parking_lot::{Mutex, RwLock};
 use server::server::Server;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +31,20 @@ use wire::{SLOTS, key_slot};
 /// A server's number.
 pub type NodeNo = u16;
 
+const _: () = assert!(NODES_MAX <= NOBODY as usize);
+
 /// The owner of slots that nobody has.
 const NOBODY: NodeNo = NodeNo::MAX;
 
+/// The most servers that are ever known, as many as a cluster can have masters: each keeps its number, and a node that is not sound may tell of others all the time.
+const NODES_MAX: usize = SLOTS;
+/// What is told of one more.
+const TOO_MANY: &str = "more servers were told of, one after the other, than are kept: a new process of the proxy forgets those that are gone";
+/// The longest name of a host, as names of domains are bounded.
+const HOST_BYTES_MAX: usize = 255;
+
 /// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// Its name or address.
     pub host: String,
@@ -56,7 +66,11 @@ impl Node {
     pub fn parse(text: &str) -> Result<Node, String> {
         let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         match parsed {
-            Some((host, port)) if !host.is_empty() && !host.contains(char::is_control) && port > 0 => {
+            Some((host, port))
+                if (1..=HOST_BYTES_MAX).contains(&host.len())
+                    && !host.contains(char::is_control)
+                    && port > 0 =>
+            {
                 Ok(Node { host: host.trim_matches(['[', ']']).to_owned(), port })
             }
             _ => Err(format!("`{text}` is no `host:port`")),
@@ -127,15 +141,31 @@ impl Routes {
         self.slots_of(NOBODY)
     }
 
-    /// The number of a server, which it has from now on.
+    /// The number of a server, which it has from now on; None: there are too many.
     fn number(&mut self, node: Node) -> Option<NodeNo> {
         let known = self.nodes.iter().position(|known| *known == node);
-        let number = NodeNo::try_from(known.unwrap_or(self.nodes.len())).ok();
-        let number = number.filter(|number| *number != NOBODY)?;
+        let number = known.unwrap_or(self.nodes.len());
+        let number = NodeNo::try_from(number).ok().filter(|_| number < NODES_MAX)?;
         if known.is_none() {
             self.nodes.push(node);
         }
         Some(number)
+    }
+
+    /// The same of many, in their order.
+    fn number_all<'n>(&mut self, nodes: impl Iterator<Item = &'n Node>) -> Vec<Option<NodeNo>> {
+        let known = self.nodes.iter().cloned().zip(0..);
+        let mut numbers: HashMap<Node, NodeNo> = known.collect();
+        let mut number = |node: &Node| {
+            if let Some(number) = numbers.get(node) {
+                return Some(*number);
+            }
+            let number = NodeNo::try_from(self.nodes.len()).ok().filter(|_| self.nodes.len() < NODES_MAX)?;
+            self.nodes.push(node.clone());
+            numbers.insert(node.clone(), number);
+            Some(number)
+        };
+        nodes.map(&mut number).collect()
     }
 
     /// Notes who has slots, by all of them.
