@@ -169,3 +169,21 @@ fn who_listens_does_so_soon_at_who_has_become_master() {
     });
     assert!(is_soon);
 }
+
+/// A node that was away takes requests before others hear it: who listens again is told that it does behind that.
+#[test]
+fn who_listens_again_hears_what_is_published_at_a_node_that_was_away() {
+    let cluster = Cluster::begin(1, 1, &["--edition", "memory"]);
+    let id = *cluster.topology_before().servers.keys().next().unwrap();
+    let proxy = proxy_of(&cluster.place_of(id), &[]);
+    let mut listener = proxy.connect().unwrap();
+    listen(&mut listener, &["PSUBSCRIBE", "*"]);
+    let lost = Instant::now();
+    assert_eq!(call_line(&mut cluster.connect_loaded(id), "CLIENT KILL TYPE pubsub"), Value::Int(1));
+    assert!(listener.read_value().is_err());
+    let mut again = proxy.connect().unwrap();
+    listen(&mut again, &["PSUBSCRIBE", "*"]);
+    assert!(lost.elapsed() >= Duration::from_secs(1), "others may not hear it yet");
+    assert_eq!(call_line(&mut proxy.connect().unwrap(), "PUBLISH a b"), Value::Int(1));
+    assert_eq!(again.read_value().unwrap(), message(&["pmessage", "*", "a", "b"]));
+}

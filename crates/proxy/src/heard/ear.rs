@@ -24,6 +24,9 @@ use wire::{Protocol, Value, encode_request};
 const LOOK: Duration = Duration::from_millis(100);
 /// Before a server that was not reached is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Before a node of a cluster that was away is listened to again. Others find it again, and it finds them, a moment after it takes requests: until then what is published
+/// at one of them does not reach who listens at another, and nobody would be told of that (`who_listens_again_hears_what_is_published_at_a_node_that_was_away`).
+const SETTLING: Duration = Duration::from_secs(1);
 /// How much a server is told before it has answered to some of that: what it answers waits on its side, which has a bound.
 const UNANSWERED_MAX: usize = 1 << 10;
 /// How errors begin that are over when the slot's owner is known.
@@ -62,7 +65,7 @@ struct Ear {
 impl Ear {
     async fn run(mut self) {
         let server = self.proxy.upstream.routes().nodes[usize::from(self.node)].clone();
-        let mut is_told = false;
+        let (mut is_told, mut was_away) = (false, false);
         loop {
             while !self.proxy.hearing.is_wanted_at(self.node) {
                 self.proxy.hearing.take_changes(self.node, false, usize::MAX);
@@ -74,6 +77,9 @@ impl Ear {
             match links::connect(&self.proxy, &server, way).await {
                 Ok(socket) => {
                     is_told = false;
+                    if was_away && self.proxy.upstream.routes().is_cluster {
+                        sleep(SETTLING).await;
+                    }
                     let Err(error) = self.listen(Line::new(socket, patience(&self.proxy))).await;
                     log!(Warning, "What is published at {server} is not heard: {}", config::sentence(&error));
                     // Where another server has its slots by now, nobody else may have a reason to find out.
@@ -94,6 +100,7 @@ impl Ear {
                     self.proxy.hearing.refuse(self.node, None, &error);
                 }
             }
+            was_away = true;
             sleep(AGAIN_AFTER).await;
         }
     }
