@@ -123,6 +123,7 @@ pub fn check(
             Verdict::Run
         }
         Err(Cause::NotYet) if is_limbo_short(server, &view) => wait_a_little(server, part),
+        Err(Cause::Moved { slot, .. }) if view.awaits(slot) => wait_a_little(server, part),
         Err(cause) => {
             let error = error_of(server, &view, session.is_secure(), &cause);
             *sent_by = Some(view);
@@ -191,9 +192,6 @@ pub fn find(server: &Server, view: &View, slot: Result<u16, u16>, asked: &Asked)
         }
     }
     if let Route::Master(master) = route {
-        if view.awaits(slot) {
-            return Err(Cause::NotYet);
-        }
         return Err(Cause::Moved { slot, to: master.id });
     }
     let follows = server.engine.attention().contains(Attention::FOLLOWING);
