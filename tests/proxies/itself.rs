@@ -32,6 +32,30 @@ fn a_proxy_that_is_named_as_a_server_behind_it_does_not_begin() {
 }
 
 #[test]
+fn a_server_elsewhere_is_not_taken_for_itself_where_any_address_can_be_listened_at() {
+    // As where an address goes from machine to machine. Not everybody may make a network of its own to say so in.
+    let any = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind";
+    let apart = |script: &str, words: &[&str]| {
+        process::bounded("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", script])
+            .args(words)
+            .output()
+    };
+    if !apart(any, &[]).is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: there is no network of its own");
+    }
+    let run = format!("{any} && exec \"$0\" proxy --port 6400 --bind \"*\" --proxy-cluster \"$1\"");
+    let said = |place: &str| {
+        let output = apart(&run, &[tarn_path().to_str().unwrap(), place]).unwrap();
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
+    };
+    let text = said("192.0.2.1:6400");
+    assert!(!text.contains("this proxy itself") && text.contains("192.0.2.1:6400"), "{text}");
+    let text = said("127.0.0.2:6400");
+    assert!(text.contains("this proxy itself"), "{text}");
+}
+
+#[test]
 fn a_check_says_so_where_a_proxy_is_and_not_where_a_server_is() {
     let shard = Server::start(Program::Redis, &[]).unwrap();
     let proxy = Server::start(Program::Proxy(tarn_path()), &["--proxy-shards", &shard.address().to_string()])

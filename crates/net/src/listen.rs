@@ -204,10 +204,22 @@ pub fn leads_here(config: &Config, host: &str, port: u16) -> bool {
             ip => ip,
         };
         let covers = |one: &IpAddr| *one == ip || one.is_unspecified() && one.is_ipv4() == ip.is_ipv4();
-        // Only an address of this machine can be taken.
-        bound.iter().any(covers) && UdpSocket::bind((ip, 0)).is_ok()
+        bound.iter().any(covers) && is_of_this_machine(ip)
     };
     (host, port).to_socket_addrs().is_ok_and(|mut places| places.any(is_bound))
+}
+
+/// Whether this machine has an address: who speaks to one of its own speaks from there. What may be listened at says nothing: that may be an address which comes from
+/// another machine one day.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let speaks_from = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        // Nothing is sent: any port will do.
+        socket.connect((ip, 1))?;
+        socket.local_addr()
+    };
+    ip.is_loopback() || speaks_from().is_ok_and(|from| from.ip() == ip)
 }
 
 /// Listens at all addresses with this port, by a socket that is there if there is one.
