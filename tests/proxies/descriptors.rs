@@ -1,21 +1,23 @@
 //! A proxy that may open few files: who waits has a connection to a server to itself, and takes none that everybody's requests go over, nor a client's place.
 
+use super::to_and_fro::{Said, talk};
 use crate::tarn_path;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Program, Server};
-use wire::Value;
+use wire::{Value, key_slot};
 
 /// What is left for clients, beside what a proxy in front of one server keeps for itself.
 const LEFT: usize = 80;
 
-/// A program that runs the proxy with this limit, which it may not raise.
-fn limited(dir: &std::path::Path, limit: usize) -> std::path::PathBuf {
+/// A program that runs the proxy with this limit, as `ulimit` is told it, and may not raise a hard one.
+fn limited(dir: &std::path::Path, limit: &str) -> std::path::PathBuf {
     let script = dir.join("limited");
     let tarn = tarn_path();
     let text = format!(
-        "#!/bin/sh\nulimit -n {limit}\n[ $(id -u) = 0 ] || exec {tarn} \"$@\"\nexec setpriv --bounding-set -sys_resource {tarn} \"$@\"\n",
+        "#!/bin/sh\nulimit {limit}\n[ $(id -u) = 0 ] || exec {tarn} \"$@\"\nexec setpriv --bounding-set -sys_resource {tarn} \"$@\"\n",
         tarn = tarn.display()
     );
     std::fs::write(&script, text).unwrap();
@@ -27,7 +29,7 @@ fn limited(dir: &std::path::Path, limit: usize) -> std::path::PathBuf {
 fn who_waits_takes_no_descriptor_from_those_who_do_not() {
     let dir = tempfile::tempdir().unwrap();
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let program = Program::Proxy(limited(dir.path(), 32 + 12 * workers + LEFT));
+    let program = Program::Proxy(limited(dir.path(), &format!("-n {}", 32 + 12 * workers + LEFT)));
     let shard = Server::start(Program::Redis, &[]).unwrap();
     let words = ["--threads", "1", "--proxy-shards", &shard.address().to_string()];
     let proxy = Server::start(program, &words).unwrap();
@@ -64,4 +66,50 @@ fn who_waits_takes_no_descriptor_from_those_who_do_not() {
     // Who was refused may wait now.
     waiting[0].send_request(&["BLPOP", "k", "0"]).unwrap();
     wait_until("it waits", || is_waiting(&mut looks) == 1);
+}
+
+#[test]
+fn who_waits_is_let_in_however_many_masters_a_cluster_has() {
+    // Each as another address of this machine, where nobody is but one of them.
+    const MASTERS: usize = 64;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = listener.local_addr().unwrap();
+    let slots = wire::SLOTS / MASTERS;
+    let range = |number: usize| {
+        let (first, host) = (number * slots, format!("127.0.0.{}", number + 1));
+        let last = first + slots - 1;
+        format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{}\r\n", host.len(), node.port())
+    };
+    let told = format!("*{MASTERS}\r\n{}", (0..MASTERS).map(range).collect::<String>());
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let told = told.clone();
+            thread::spawn(move || {
+                talk(stream, |line| {
+                    Said::Reply(match line {
+                        "CLUSTER INFO" => "$18\r\ncluster_state:ok\r\n\r\n".to_owned(),
+                        "CLUSTER SLOTS" => told.clone(),
+                        "INFO server" => "$0\r\n\r\n".to_owned(),
+                        "CLIENT ID" => ":7\r\n".to_owned(),
+                        "SELECT 0" => "+OK\r\n".to_owned(),
+                        _ => "*2\r\n$1\r\nk\r\n$1\r\nv\r\n".to_owned(),
+                    })
+                })
+            });
+        }
+    });
+    // The first one has the key.
+    let key = (0..).map(|number: u32| number.to_string()).find(|key| key_slot(key.as_bytes()) < slots as u16);
+    let waits = |proxy: &Server| call(&mut proxy.connect().unwrap(), &["BLPOP", &key.clone().unwrap(), "0"]);
+    let given = Value::Array(vec![text("k"), text("v")]);
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = |limit: &str| {
+        let program = Program::Proxy(limited(dir.path(), limit));
+        Server::start(program, &["--maxclients", "60", "--proxy-cluster", &node.to_string()]).unwrap()
+    };
+    // It can be raised.
+    assert_eq!(waits(&proxy("-Sn 100")), given);
+    // It cannot.
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(waits(&proxy(&format!("-n {}", 32 + 12 * workers + LEFT))), given);
 }

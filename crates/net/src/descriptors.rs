@@ -5,6 +5,7 @@
 //! are served. In the capacity edition the files of its store take what is left, and have some for themselves in any case.
 
 use config::{Config, Edition, Origin};
+use parking_lot::Mutex;
 use rlimit::Resource;
 use std::io;
 use telemetry::log;
@@ -73,14 +74,17 @@ pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
 }
 
 /// How many connections a proxy in front of so many servers may give to clients that wait at one, or watch keys there, beside all that is to have a descriptor in any
-/// case: whoever may come, and what everybody's requests go over.
+/// case: whoever may come, and what everybody's requests go over. A cluster has more servers than are named: for these the limit is raised when they are known, as far as
+/// possible. Where it is too low for what all of them might take, half of what the named ones leave is for who waits.
 ///
 /// # Errors
 /// If the system does not tell its limit.
 pub fn for_waiting(config: &Config, servers: u64) -> io::Result<u64> {
-    let (limit, _) = Resource::NOFILE.get()?;
-    let others = own_descriptors_before(config, servers.max(servers_behind(config)));
-    Ok(limit.saturating_sub(others + u64::from(config.maxclients())))
+    let clients = u64::from(config.maxclients());
+    let others = clients + own_descriptors_before(config, servers.max(servers_behind(config)));
+    let limit = raise(others, more_for_waiting(config, config.maxclients()), raise_to)?;
+    let left = limit.saturating_sub(clients + own_descriptors(config));
+    Ok(limit.saturating_sub(others).max(left / 2))
 }
 
 /// How many clients there may be where that is left for them: of a proxy's some may wait.
@@ -151,6 +155,9 @@ fn raise(wanted: u64, more: u64, raise_to: impl Fn(u64) -> io::Result<u64>) -> i
 
 /// Raises the limit of open files to `wanted`, or as far as possible; returns what it is then.
 fn raise_to(wanted: u64) -> io::Result<u64> {
+    // Who wants less at the same time is not to take back what another has just got.
+    static RAISES: Mutex<()> = Mutex::new(());
+    let _raises = RAISES.lock();
     let (soft, hard) = Resource::NOFILE.get()?;
     if soft >= wanted {
         return Ok(soft);
@@ -209,9 +216,13 @@ mod tests {
         assert!((0..200).all(|clients| leaves(&server, clients) == clients));
         assert!((0..200).all(|clients| (clients..clients + 2).contains(&leaves(&proxy, clients))));
         // What more servers take is not theirs.
-        let limit = Resource::NOFILE.get().unwrap().0;
         let waiting = |servers| for_waiting(&proxy, servers).unwrap();
-        assert!(waiting(1) < limit - 100 && waiting(2) < waiting(1) && waiting(u64::from(u32::MAX)) == 0);
+        let of_one = waiting(1);
+        assert!(of_one < Resource::NOFILE.get().unwrap().0 - 100);
+        // None can be raised so far. Some may wait all the same.
+        let most = u64::from(u32::MAX);
+        let least = waiting(most);
+        assert!((1..waiting(1)).contains(&least) && waiting(2 * most) == least);
     }
 
     #[test]
