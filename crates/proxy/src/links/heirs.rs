@@ -24,14 +24,15 @@ pub fn seats(routes: &Routes) -> Box<[Seat]> {
 }
 
 /// Who has the shard of one of these masters by now: itself, or one that was not asked. None: that is not known, since as many others have come as have gone only where
-/// each has taken one's place.
+/// each has taken one's place. Where one has gone for whom nobody has come two of those that were asked were of one shard, maybe, one after the other: then it was done
+/// there, and who is master again has it from the other.
 pub fn heir(seats: &[Seat], part: usize, routes: &Routes) -> Option<NodeNo> {
     let Seat { node, slot } = *seats.get(part)?;
     let to = routes.of(slot)?;
     let is_asked = |one: &NodeNo| seats.iter().any(|seat| seat.node == *one);
     let come = routes.masters.iter().filter(|one| !is_asked(one)).count();
     let gone = seats.iter().filter(|seat| !routes.masters.contains(&seat.node)).count();
-    (to == node || !is_asked(&to) && come == gone).then_some(to)
+    (come == gone && (to == node || !is_asked(&to))).then_some(to)
 }
 
 #[cfg(test)]
@@ -64,5 +65,24 @@ mod tests {
         move_to("e:1", &[2]);
         move_to("f:1", &[3]);
         assert_eq!(heir(&seats, 1, &behind.routes()), None, "one of them is not its heir");
+    }
+
+    #[test]
+    fn who_is_master_again_does_not_do_again_what_it_has_from_another() {
+        let behind = Upstream::fixed("0-1=a:1,2-16383=b:1").unwrap();
+        let move_to = |place: &str, slots: &[u16]| {
+            for slot in slots {
+                behind.note_moved(*slot, Node::parse(place).unwrap()).unwrap();
+            }
+        };
+        // It is in another's place, as a request for one slot has found out; the other one is asked, too.
+        move_to("c:1", &[0]);
+        let seats = seats(&behind.routes());
+        assert_eq!((seats[0].node, seats[0].slot), (0, 1));
+        assert_eq!(heir(&seats, 0, &behind.routes()), Some(0));
+        move_to("c:1", &[1]);
+        assert_eq!(heir(&seats, 0, &behind.routes()), None, "it has done its own part");
+        move_to("a:1", &[0, 1]);
+        assert_eq!(heir(&seats, 0, &behind.routes()), None, "the other has done it");
     }
 }
