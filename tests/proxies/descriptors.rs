@@ -3,7 +3,7 @@
 use super::to_and_fro::{Said, talk};
 use crate::tarn_path;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::thread;
 use testkit::ask::{ask, call, call_line, is_error, ok, shown, text, wait_until};
 use testkit::{Program, Server};
@@ -20,8 +20,9 @@ fn limited(dir: &std::path::Path, limit: &str) -> std::path::PathBuf {
         "#!/bin/sh\nulimit {limit}\n[ $(id -u) = 0 ] || exec {tarn} \"$@\"\nexec setpriv --bounding-set -sys_resource {tarn} \"$@\"\n",
         tarn = tarn.display()
     );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // What this process wrote itself a child of another test might have open still, and then it could not be run.
+    let write = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    assert!(Command::new("sh").args(["-c", write]).arg(&script).arg(text).status().unwrap().success());
     script
 }
 
