@@ -4,6 +4,7 @@
 use super::clusters::proxy_of;
 use crate::clusters::cluster::{Cluster, wait_until};
 use crate::departures::signal;
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,9 +61,10 @@ impl Ledger {
         let most = self.counted + self.uncounted;
         assert!((self.counted..=most).contains(&counter), "{counter}, told {}", self.counted);
         let mut found: Vec<u64> = words.split_terminator(';').map(|word| word.parse().unwrap()).collect();
-        let told: Vec<u64> = found.iter().copied().filter(|word| self.told.contains(word)).collect();
+        let is_told: HashSet<u64> = self.told.iter().copied().collect();
+        let told: Vec<u64> = found.iter().copied().filter(|word| is_told.contains(word)).collect();
         assert_eq!(told, self.told, "what was acknowledged is there once, in its order");
-        found.retain(|word| !self.told.contains(word));
+        found.retain(|word| !is_told.contains(word));
         let all = found.len();
         found.sort_unstable();
         found.dedup();
