@@ -13,7 +13,7 @@ use std::thread;
 use sys::Prng;
 use testkit::ask::{ask, call, is_error, shown, text};
 use testkit::{Budget, Client, Program, Relay, Server};
-use topology::ShardId;
+use topology::{ServerId, ShardId};
 use wire::Value;
 
 /// Keys of each client.
@@ -255,14 +255,20 @@ fn masters_of_a_tarn_cluster_fail_under_load() {
     assert_known(&errors);
 }
 
-#[test]
-fn a_script_is_run_by_who_has_become_master() {
+/// A shard of two servers, the master first, behind a proxy that was told of that one.
+fn shard_of_two() -> (Cluster, [ServerId; 2], Server) {
     let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
     cluster.wait_until_whole();
     let topology = cluster.topology_before();
     let master = topology.master_of(ShardId(0)).unwrap().id;
     let heir = *topology.servers.keys().find(|id| **id != master).unwrap();
     let proxy = proxy_of(&cluster.place_of(master), &[]);
+    (cluster, [master, heir], proxy)
+}
+
+#[test]
+fn a_script_is_run_by_who_has_become_master() {
+    let (cluster, [_, heir], proxy) = shard_of_two();
     let mut client = proxy.connect().unwrap();
     let script = "return redis.call('INCR', KEYS[1])";
     assert_eq!(call(&mut client, &["EVAL", script, "1", "k"]), Value::Int(1));
@@ -273,12 +279,7 @@ fn a_script_is_run_by_who_has_become_master() {
 
 #[test]
 fn who_waits_does_so_on_at_who_has_become_master() {
-    let cluster = Cluster::begin(1, 2, &["--edition", "memory"]);
-    cluster.wait_until_whole();
-    let topology = cluster.topology_before();
-    let master = topology.master_of(ShardId(0)).unwrap().id;
-    let heir = *topology.servers.keys().find(|id| **id != master).unwrap();
-    let proxy = proxy_of(&cluster.place_of(master), &[]);
+    let (cluster, [master, heir], proxy) = shard_of_two();
     let mut waiting = [proxy.connect().unwrap(), cluster.connect(master).unwrap()];
     let mut waits_for_time = cluster.connect(master).unwrap();
     waiting.iter_mut().for_each(|client| client.send_request(&["BLPOP", "l", "0"]).unwrap());
